@@ -1,0 +1,14 @@
+# Flags that every target of the project carries.
+add_library(ebb_flags INTERFACE)
+target_include_directories(ebb_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(ebb_flags INTERFACE -Wall -Wextra -Wpedantic -fvisibility=hidden
+                                           -fvisibility-inlines-hidden)
+# The same source must give the same bits in every kernel that computes an element: the compiler may
+# not fuse multiply and add on its own; where fusion is wanted, the code asks for it.
+target_compile_options(ebb_flags INTERFACE -ffp-contract=off)
+if(EBB_SANITIZE)
+  target_compile_options(ebb_flags INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer
+                                             -fno-sanitize-recover=all)
+  target_link_options(ebb_flags INTERFACE -fsanitize=${EBB_SANITIZE})
+endif()
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")

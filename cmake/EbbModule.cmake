@@ -1,0 +1,25 @@
+# ebb_module(NAME sources... [LIBRARIES libs...])
+# One shared object, modules/NAME.so, that exports ebb_module and nothing else. It links nothing from
+# the core (-z defs proves it) and stays mapped once loaded, since vendor libraries do not unload
+# cleanly. The text of its options.toml becomes EBB_OPTIONS_TOML.
+function(ebb_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBRARIES")
+  add_library(${name} MODULE ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ebb_flags ${arg_LIBRARIES})
+  set(options_header ${CMAKE_CURRENT_BINARY_DIR}/${name}_options.h)
+  set(options_file ${CMAKE_CURRENT_SOURCE_DIR}/options.toml)
+  if(EXISTS ${options_file})
+    file(READ ${options_file} text)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${options_file})
+  else()
+    set(text "")
+  endif()
+  file(CONFIGURE OUTPUT ${options_header} CONTENT "#define EBB_OPTIONS_TOML R\"~~(${text})~~\"\n" @ONLY)
+  target_compile_options(${name} PRIVATE -include ${options_header})
+  if(NOT EBB_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
+  target_link_options(${name} PRIVATE -Wl,-z,nodelete -Wl,--exclude-libs,ALL)
+  set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${name}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/modules)
+endfunction()
