@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/api/compute.h"
+
+namespace ebb {
+
+/// What a decoder layer hands to its attention and gets back; compute memory, f32.
+struct AttentionIo {
+  const float* x = nullptr;         ///< [rows, d_model] the layer's normed input
+  const float* q_latent = nullptr;  ///< [rows, q_rank] normed query latent, shared with the indexer
+  float* q = nullptr;               ///< [rows, n_heads, d_head] queries before norm and rope; overwritten
+  const float* kv = nullptr;        ///< [rows, d_head] key-value vector before its norm
+  float* out = nullptr;             ///< [rows, n_heads, d_head] out, rotated back
+};
+
+/// Everything between the query/key-value projections and the output projection of every layer:
+/// window, chunks, index, selection, softmax. Holds the sequences' state.
+/// A sequence needs no reset: what a row may read is decided by its position alone.
+class Attention : public Module {
+ public:
+  static constexpr const char* kKind = "attention";
+
+  /// Imports this module's weights. Everything was checked in create.   Thread: [startup]
+  virtual Status load() noexcept = 0;
+  /// Takes state and scratch for `shape` from the arena (see Arena).   Thread: [startup]
+  virtual void carve(Arena& arena, const SessionShape& shape) noexcept = 0;
+  /// Records what is done once per step, before the first layer.   Thread: [startup]
+  virtual Status plan_step(Ops& ops, const StepView& step) noexcept = 0;
+  /// Records one layer.   Thread: [startup]
+  virtual Status plan_layer(Ops& ops, const StepView& step, std::int32_t layer,
+                            const AttentionIo& io) noexcept = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/api/module.h"
+#include "core/api/ops_attention.h"
+#include "core/api/ops_dense.h"
+#include "core/api/ops_moe.h"
+
+namespace ebb {
+
+/// Records the ops of one plan, in order; each op sees what the ones before it wrote. Arguments are
+/// checked here, once: a recorded plan cannot fail except by a device fault.
+/// Errors: invalid_argument / incompatible for shapes or types that the backend cannot do.
+/// Thread: [startup]
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual Status embed(const EmbedArgs& args) noexcept = 0;
+  virtual Status matmul(const MatmulArgs& args) noexcept = 0;
+  virtual Status rms_norm(const RmsNormArgs& args) noexcept = 0;
+  virtual Status hc_pre(const HcPreArgs& args) noexcept = 0;
+  virtual Status hc_post(const HcPostArgs& args) noexcept = 0;
+  virtual Status hc_head(const HcHeadArgs& args) noexcept = 0;
+  virtual Status argmax(const ArgmaxArgs& args) noexcept = 0;
+  virtual Status route(const RouteArgs& args) noexcept = 0;
+  virtual Status experts(const ExpertsArgs& args) noexcept = 0;
+  virtual Status rope_table(const RopeTableArgs& args) noexcept = 0;
+  virtual Status heads(const HeadsArgs& args) noexcept = 0;
+  virtual Status append(const AppendArgs& args) noexcept = 0;
+  virtual Status compress(const CompressArgs& args) noexcept = 0;
+  virtual Status select(const SelectArgs& args) noexcept = 0;
+  virtual Status attend(const AttendArgs& args) noexcept = 0;
+};
+
+struct PlanId {
+  std::int32_t v = -1;
+};
+
+struct ComputeInfo {
+  std::string device;              ///< e.g. "CPU, AVX3_DL, 2 threads"
+  std::uint64_t bytes_allocated = 0;  ///< by allocate() and imports that had to copy
+  std::uint64_t bytes_limit = 0;   ///< [compute] memory_limit; 0 = none
+};
+
+/// Memory and execution of one device. A plan is recorded once and run many times; running allocates
+/// nothing, logs nothing and decides nothing on the host: what changes per step is read from the
+/// step struct in compute memory.
+class Compute : public Module {
+ public:
+  static constexpr const char* kKind = "compute";
+
+  /// Zeroed memory of this device, aligned to Arena::kAlign; owned by the module.
+  /// Errors: out_of_memory with the figure asked for and the one allowed.   Thread: [startup]
+  virtual Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept = 0;
+  /// Gives memory of allocate() back; nullptr is fine.   Thread: [startup]
+  virtual void release(std::byte* memory) noexcept = 0;
+
+  /// Makes a stored tensor usable by ops: ne {in, out} or {in, out, experts}. On the CPU the bytes
+  /// stay where the loader has them, which must outlive this module's plans.   Thread: [startup]
+  virtual Result<Weight> import_matrix(const TensorView& tensor) noexcept = 0;
+  /// All values of a F32, F16 or BF16 tensor as f32, in order.
+  virtual Result<const float*> import_floats(const TensorView& tensor) noexcept = 0;
+  virtual Result<const std::int32_t*> import_ints(const TensorView& tensor) noexcept = 0;
+
+  /// Host to compute memory, ordered before the next run. Source may be reused after the call.
+  virtual Status write(void* target, const void* source, std::uint64_t bytes) noexcept = 0;
+  /// Compute to host memory, after every run so far.
+  virtual Status read(void* target, const void* source, std::uint64_t bytes) noexcept = 0;
+
+  /// Starts a plan; the recorder is valid until end_plan.   Thread: [startup]
+  virtual Result<Ops*> begin_plan() noexcept = 0;
+  virtual Result<PlanId> end_plan() noexcept = 0;
+  /// Runs a plan; returns when its results may be read.   Thread: [decode]
+  /// Errors: device; the session is over then.
+  virtual Status run(PlanId plan) noexcept = 0;
+
+  virtual ComputeInfo info() const noexcept = 0;
+};
+
+}  // namespace ebb
