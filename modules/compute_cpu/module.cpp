@@ -1,0 +1,236 @@
+// The CPU backend. Weights stay where the loader mapped them; activations, KV rows and state live in
+// anonymous mappings, so that what is never touched takes no memory. A plan is a list of phases that
+// the worker pool runs from front to back.
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/api/compute.h"
+#include "core/api/host.h"
+#include "kernels/numeric.h"
+#include "modules/compute_cpu/recorder.h"
+#include "modules/compute_cpu/worker_pool.h"
+
+namespace ebb::cpu {
+namespace {
+
+std::int32_t usable_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
+  return std::max(1, CPU_COUNT(&allowed));
+}
+
+struct Settings {
+  std::int32_t n_threads = 1;
+  Precision precision = Precision::exact;
+  bool pin = true;
+  std::uint64_t memory_limit = 0;
+  bool poison = false;
+  bool profile = false;
+};
+
+struct Plan {
+  PhaseList phases;
+  std::vector<double> seconds;  // by phase; empty unless profiling
+};
+
+class ComputeCpu final : public Compute {
+ public:
+  static Result<std::unique_ptr<ComputeCpu>> create(Host& host, Options& options) {
+    Settings settings;
+    const std::int64_t threads = options.get_int("threads", 0, 0, 1024);
+    settings.n_threads = threads > 0 ? static_cast<std::int32_t>(threads) : usable_cpus();
+    settings.precision = options.get_choice("precision", 0, {"exact", "fast"}) == 0
+                             ? Precision::exact
+                             : Precision::fast;
+    settings.pin = options.get_bool("pin", true);
+    settings.memory_limit = options.get_size("memory_limit", 0, 0, std::uint64_t{1} << 60);
+    settings.poison = options.get_bool("poison", false);
+    settings.profile = options.get_bool("profile", false);
+    EBB_TRY(options.finish());
+    return std::make_unique<ComputeCpu>(host, settings);
+  }
+
+  ComputeCpu(Host& host, const Settings& settings)
+      : host_(host), settings_(settings), pool_(settings.n_threads, settings.pin) {}
+
+  ~ComputeCpu() override {
+    if (settings_.profile) log_profile();
+    for (const auto& [data, bytes] : mappings_) munmap(data, bytes);
+  }
+
+  Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
+    bytes = std::max<std::uint64_t>(bytes, 1);
+    if (settings_.memory_limit > 0 &&
+        (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
+      return make_error(Errc::out_of_memory,
+                        "compute_cpu: %s needs %llu bytes, %llu are in use and memory_limit is %llu",
+                        what, static_cast<unsigned long long>(bytes),
+                        static_cast<unsigned long long>(allocated_),
+                        static_cast<unsigned long long>(settings_.memory_limit));
+    }
+    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no %llu bytes for %s",
+                        static_cast<unsigned long long>(bytes), what);
+    }
+    try {
+      mappings_[static_cast<std::byte*>(data)] = bytes;
+    } catch (const std::bad_alloc&) {
+      munmap(data, bytes);
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory left");
+    }
+    allocated_ += bytes;
+    if (settings_.poison) std::memset(data, 0xFF, bytes);
+    return static_cast<std::byte*>(data);
+  }
+
+  void release(std::byte* memory) noexcept override {
+    const auto found = mappings_.find(memory);
+    if (found == mappings_.end()) return;
+    munmap(found->first, found->second);
+    allocated_ -= found->second;
+    mappings_.erase(found);
+  }
+
+  Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
+    return Weight{tensor.data, tensor.type, tensor.ne[0], tensor.ne[1], tensor.ne[2]};
+  }
+
+  Result<const float*> import_floats(const TensorView& tensor) noexcept override {
+    const std::int64_t count = tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3];
+    try {
+      std::vector<float>& values = floats_.emplace_back(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (tensor.type == DType::f32) {
+          std::memcpy(&values[i], tensor.data + 4 * i, 4);
+          continue;
+        }
+        std::uint16_t half = 0;
+        std::memcpy(&half, tensor.data + 2 * i, 2);
+        if (tensor.type == DType::f16) {
+          values[i] = f16_to_f32(half);
+        } else if (tensor.type == DType::bf16) {
+          values[i] = bf16_to_f32(half);
+        } else {
+          return make_error(Errc::incompatible, "compute_cpu: tensor %s: want F32, F16 or BF16",
+                            std::string(tensor.name).c_str());
+        }
+      }
+      copied_ += values.size() * sizeof(float);
+      return values.data();
+    } catch (const std::bad_alloc&) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory for tensor %s",
+                        std::string(tensor.name).c_str());
+    }
+  }
+
+  Result<const std::int32_t*> import_ints(const TensorView& tensor) noexcept override {
+    if (tensor.type != DType::i32) {
+      return make_error(Errc::incompatible, "compute_cpu: tensor %s: want I32",
+                        std::string(tensor.name).c_str());
+    }
+    try {
+      std::vector<std::int32_t>& values = ints_.emplace_back(tensor.n_bytes / 4);
+      std::memcpy(values.data(), tensor.data, values.size() * 4);
+      copied_ += values.size() * 4;
+      return values.data();
+    } catch (const std::bad_alloc&) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory for tensor %s",
+                        std::string(tensor.name).c_str());
+    }
+  }
+
+  Status write(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    std::memcpy(target, source, bytes);
+    return ok_status();
+  }
+
+  Status read(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    std::memcpy(target, source, bytes);
+    return ok_status();
+  }
+
+  Result<Ops*> begin_plan() noexcept override {
+    if (recorder_) return make_error(Errc::internal, "compute_cpu: a plan is being recorded already");
+    recorder_.emplace(settings_.precision);
+    return static_cast<Ops*>(&*recorder_);
+  }
+
+  Result<PlanId> end_plan() noexcept override {
+    if (!recorder_) return make_error(Errc::internal, "compute_cpu: no plan is being recorded");
+    try {
+      Plan plan{recorder_->take(), {}};
+      recorder_.reset();
+      std::size_t scratch = 64;
+      for (const auto& phase : plan.phases) scratch = std::max(scratch, phase->scratch_bytes());
+      pool_.reserve_scratch(scratch);
+      if (settings_.profile) plan.seconds.resize(plan.phases.size());
+      plans_.push_back(std::move(plan));
+      return PlanId{static_cast<std::int32_t>(plans_.size() - 1)};
+    } catch (const std::bad_alloc&) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory for a plan's scratch");
+    }
+  }
+
+  Status run(PlanId id) noexcept override {
+    EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
+    Plan& plan = plans_[static_cast<std::size_t>(id.v)];
+    pool_.run(plan.phases, plan.seconds);
+    return ok_status();
+  }
+
+  ComputeInfo info() const noexcept override {
+    return ComputeInfo{"CPU, " + std::to_string(pool_.n_workers()) + " threads, " +
+                           (settings_.precision == Precision::exact ? "exact" : "fast"),
+                       allocated_ + copied_, settings_.memory_limit};
+  }
+
+ private:
+  void log_profile() {
+    std::map<std::string, double> by_name;
+    double total = 0;
+    for (const Plan& plan : plans_) {
+      for (std::size_t i = 0; i < plan.seconds.size(); ++i) {
+        by_name[plan.phases[i]->name()] += plan.seconds[i];
+        total += plan.seconds[i];
+      }
+    }
+    std::vector<std::pair<std::string, double>> rows(by_name.begin(), by_name.end());
+    std::sort(rows.begin(), rows.end(),
+              [](const auto& a, const auto& b) { return a.second > b.second; });
+    for (const auto& [name, seconds] : rows) {
+      char line[128];
+      std::snprintf(line, sizeof(line), "%-24s %9.3f ms  %5.1f %%", name.c_str(), seconds * 1e3,
+                    total > 0 ? seconds / total * 100 : 0);
+      host_.log(LogLevel::info, line);
+    }
+  }
+
+  Host& host_;
+  const Settings settings_;
+  WorkerPool pool_;
+  std::map<std::byte*, std::uint64_t> mappings_;
+  std::deque<std::vector<float>> floats_;
+  std::deque<std::vector<std::int32_t>> ints_;
+  std::uint64_t allocated_ = 0;
+  std::uint64_t copied_ = 0;
+  std::optional<Recorder> recorder_;
+  std::vector<Plan> plans_;
+};
+
+}  // namespace
+}  // namespace ebb::cpu
+
+EBB_MODULE(ebb::Compute, ebb::cpu::ComputeCpu, "compute_cpu", EBB_VERSION);
