@@ -64,6 +64,6 @@ constexpr ModuleDescriptor describe(const char* name, const char* version, const
 
 /// Last line of a module: exports its descriptor. EBB_OPTIONS_TOML is generated from options.toml.
 #define EBB_MODULE(Interface, Class, name, version)                                       \
-  extern "C" [[gnu::visibility("default")]] extern const ::ebb::ModuleDescriptor ebb_module; \
+  extern "C" [[gnu::visibility("default")]] const ::ebb::ModuleDescriptor ebb_module;       \
   const ::ebb::ModuleDescriptor ebb_module =                                              \
       ::ebb::describe<Interface, Class>(name, version, EBB_OPTIONS_TOML)
