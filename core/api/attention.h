@@ -10,9 +10,9 @@ namespace ebb {
 struct AttentionIo {
   const float* x = nullptr;         ///< [rows, d_model] the layer's normed input
   const float* q_latent = nullptr;  ///< [rows, q_rank] normed query latent, shared with the indexer
-  float* q = nullptr;               ///< [rows, n_heads, d_head] queries before norm and rope; overwritten
-  const float* kv = nullptr;        ///< [rows, d_head] key-value vector before its norm
-  float* out = nullptr;             ///< [rows, n_heads, d_head] out, rotated back
+  float* q = nullptr;         ///< [rows, n_heads, d_head] queries before norm and rope; overwritten
+  const float* kv = nullptr;  ///< [rows, d_head] key-value vector before its norm
+  float* out = nullptr;       ///< [rows, n_heads, d_head] out, rotated back
 };
 
 /// Everything between the query/key-value projections and the output projection of every layer:
@@ -22,8 +22,9 @@ class Attention : public Module {
  public:
   static constexpr const char* kKind = "attention";
 
-  /// Imports this module's weights. Everything was checked in create.   Thread: [startup]
-  virtual Status load() noexcept = 0;
+  /// Imports this module's weights; everything was checked in create. With `qat_simulation`, rounds
+  /// rows, index keys and index queries as in training.   Source: 3.9   Thread: [startup]
+  virtual Status load(bool qat_simulation) noexcept = 0;
   /// Takes state and scratch for `shape` from the arena (see Arena).   Thread: [startup]
   virtual void carve(Arena& arena, const SessionShape& shape) noexcept = 0;
   /// Records what is done once per step, before the first layer.   Thread: [startup]

@@ -40,14 +40,14 @@ struct PlanId {
 };
 
 struct ComputeInfo {
-  std::string device;              ///< e.g. "CPU, AVX3_DL, 2 threads"
+  std::string device;                 ///< e.g. "CPU, AVX3_DL, 2 threads"
   std::uint64_t bytes_allocated = 0;  ///< by allocate() and imports that had to copy
-  std::uint64_t bytes_limit = 0;   ///< [compute] memory_limit; 0 = none
+  std::uint64_t bytes_limit = 0;      ///< [compute] memory_limit; 0 = none
 };
 
-/// Memory and execution of one device. A plan is recorded once and run many times; running allocates
-/// nothing, logs nothing and decides nothing on the host: what changes per step is read from the
-/// step struct in compute memory.
+/// Memory and execution of one device. A plan is recorded once and run many times; running
+/// allocates nothing, logs nothing and decides nothing on the host: what changes per step is read
+/// from the step struct in compute memory.
 class Compute : public Module {
  public:
   static constexpr const char* kKind = "compute";

@@ -14,9 +14,9 @@ namespace ebb {
 
 /// One metadata value. Integers of every width and sign are int64_t; a u64 above INT64_MAX is kept
 /// as uint64_t. f32 and f64 are double. Arrays are never nested.
-using MetaValue = std::variant<std::int64_t, std::uint64_t, double, bool, std::string,
-                               std::vector<std::int64_t>, std::vector<double>, std::vector<bool>,
-                               std::vector<std::string>>;
+using MetaValue =
+    std::variant<std::int64_t, std::uint64_t, double, bool, std::string, std::vector<std::int64_t>,
+                 std::vector<double>, std::vector<bool>, std::vector<std::string>>;
 
 /// Tensors and metadata by name.
 /// Ownership: everything returned is borrowed from the loader and lives as long as it.

@@ -11,7 +11,8 @@ namespace ebb {
 // c < (pos + 1) / ratio.
 
 /// How a key-value row or index key is stored; one row is contiguous and self-contained.
-///   kv  f32, f16: d values. fp8: d - n_rot e4m3 bytes, n_rot bf16 values, one e8m0 scale byte per 64
+///   kv  f32, f16: d values. fp8: d - n_rot e4m3 bytes, n_rot bf16 values, one e8m0 scale byte per
+///   64
 ///       of the e4m3 values, padding to a multiple of 8 bytes (d 512, n_rot 64: 584 bytes)
 ///   key f32: d values. fp8: d e4m3 bytes + one f32 scale. fp4: d/2 bytes (value 2i in the low
 ///       nibble) + one e8m0 scale byte per 32 values
@@ -25,7 +26,8 @@ enum class Rounding : std::int32_t {
   hadamard_fp4,  ///< the transform, then e2m1 in blocks of 32 with power-of-two scale
 };
 
-/// A store of rows per sequence: row i of sequence s is at data + s * sequence_bytes + i * row_bytes.
+/// A store of rows per sequence: row i of sequence s is at data + s * sequence_bytes + i *
+/// row_bytes.
 struct RowStore {
   std::byte* data = nullptr;
   std::int64_t row_bytes = 0;
@@ -40,15 +42,15 @@ struct RopeTableArgs {
   StepView step;
   const double* frequency = nullptr;  ///< [n_pairs], radians per token
   std::int32_t n_pairs = 0;
-  std::int32_t offset = 0;            ///< tokens
-  float* cos_sin = nullptr;           ///< [rows, n_pairs, 2] out
+  std::int32_t offset = 0;   ///< tokens
+  float* cos_sin = nullptr;  ///< [rows, n_pairs, 2] out
 };
 
 /// Per head, in place: optional weightless RMS norm, rope on the last 2 * n_pairs dims, rounding.
 /// Source: 3.4 item 2 (queries), 3.7 item 1 (index queries)
 struct HeadsArgs {
   StepView step;
-  float* x = nullptr;              ///< [rows, n_heads, d] in place
+  float* x = nullptr;  ///< [rows, n_heads, d] in place
   std::int32_t n_heads = 0;
   std::int32_t d = 0;
   bool normalise = false;
@@ -59,14 +61,14 @@ struct HeadsArgs {
 };
 
 /// Norms, ropes and rounds the row's key-value vector and writes it to the window ring at
-/// pos % ring.n_rows. The ring holds window - 1 + max_rows rows or more, so that no row of this step
-/// overwrites one that an earlier row of the step still attends to.   Source: 3.4 items 3, 4
+/// pos % ring.n_rows. The ring holds window - 1 + max_rows rows or more, so that no row of this
+/// step overwrites one that an earlier row of the step still attends to.   Source: 3.4 items 3, 4
 struct AppendArgs {
   StepView step;
   const float* kv = nullptr;           ///< [rows, d] before the norm
   const float* norm_weight = nullptr;  ///< [d]
   float eps = 0;
-  const float* cos_sin = nullptr;      ///< [rows, n_pairs, 2]
+  const float* cos_sin = nullptr;  ///< [rows, n_pairs, 2]
   std::int32_t n_pairs = 0;
   std::int32_t d = 0;
   Rounding rounding = Rounding::none;
@@ -74,25 +76,25 @@ struct AppendArgs {
 };
 
 /// Turns every chunk that ends in this step into one row, then keeps the state for the next step.
-/// Columns: ratio 4 has two series, [0,d) for the previous chunk's place and [d,2d) for the own one;
-/// ratio 128 has one. State ring: position % state_rows, state_rows = 2 * ratio (4) or ratio (128).
-/// Source: 3.6
+/// Columns: ratio 4 has two series, [0,d) for the previous chunk's place and [d,2d) for the own
+/// one; ratio 128 has one. State ring: position % state_rows, state_rows = 2 * ratio (4) or ratio
+/// (128). Source: 3.6
 struct CompressArgs {
   StepView step;
-  const float* kv = nullptr;           ///< [rows, c*d]
-  const float* gate = nullptr;         ///< [rows, c*d]; ape not yet added
-  const float* ape = nullptr;          ///< [ratio, c*d]
-  float* state_kv = nullptr;           ///< [max_sequences, state_rows, c*d]
-  float* state_gate = nullptr;         ///< the same shape; ape added
+  const float* kv = nullptr;    ///< [rows, c*d]
+  const float* gate = nullptr;  ///< [rows, c*d]; ape not yet added
+  const float* ape = nullptr;   ///< [ratio, c*d]
+  float* state_kv = nullptr;    ///< [max_sequences, state_rows, c*d]
+  float* state_gate = nullptr;  ///< the same shape; ape added
   std::int32_t ratio = 0;
   std::int32_t d = 0;
   std::int32_t overlap = 0;            ///< 1: two series (c = 2); 0: one
   const float* norm_weight = nullptr;  ///< [d]
   float eps = 0;
-  const float* cos_sin = nullptr;      ///< [rows, n_pairs, 2] at pos - (ratio - 1)
+  const float* cos_sin = nullptr;  ///< [rows, n_pairs, 2] at pos - (ratio - 1)
   std::int32_t n_pairs = 0;
   Rounding rounding = Rounding::none;
-  RowStore rows;                       ///< chunk c is row c
+  RowStore rows;  ///< chunk c is row c
 };
 
 /// Chooses for every row the top_k visible chunks of largest
@@ -101,39 +103,40 @@ struct CompressArgs {
 /// NaN counts as -inf. ids come out ascending; count[r] says how many.   Source: 3.7
 struct SelectArgs {
   StepView step;
-  const float* q = nullptr;        ///< [rows, n_heads, d]
-  const float* weight = nullptr;   ///< [rows, n_heads]
+  const float* q = nullptr;       ///< [rows, n_heads, d]
+  const float* weight = nullptr;  ///< [rows, n_heads]
   float weight_scale = 1;
   RowStore keys;
   std::int32_t n_heads = 0;
   std::int32_t d = 0;
   std::int32_t ratio = 0;
   std::int32_t top_k = 0;
-  std::int32_t* ids = nullptr;     ///< [rows, top_k] out
-  std::int32_t* count = nullptr;   ///< [rows] out
+  std::int32_t* ids = nullptr;    ///< [rows, top_k] out
+  std::int32_t* count = nullptr;  ///< [rows] out
 };
 
-/// One softmax per head over the window, the chosen (or all visible) chunks and the sink logit; then
-/// the output's last 2 * n_pairs dims are rotated back by the query's position.
+/// One softmax per head over the window, the chosen (or all visible) chunks and the sink logit;
+/// then the output's last 2 * n_pairs dims are rotated back by the query's position.
 ///   out[h] = sum_j p_j kv_j / (sum_j p_j + exp(sink[h] - m)),  p_j = exp(scale * q[h].kv_j - m)
-/// Window: positions max(0, pos - window + 1) .. pos. Rows are visited in ascending order.  Source: 3.5
+/// Window: positions max(0, pos - window + 1) .. pos. Rows are visited in ascending order.
+/// Source: 3.5
 struct AttendArgs {
   StepView step;
-  const float* q = nullptr;            ///< [rows, n_heads, d]
+  const float* q = nullptr;  ///< [rows, n_heads, d]
   RowStore ring;
-  RowStore chunks;                     ///< data nullptr for a layer without chunks
-  const std::int32_t* ids = nullptr;   ///< [rows, top_k], nullptr: all visible chunks
-  const std::int32_t* count = nullptr; ///< [rows]
+  RowStore chunks;                      ///< data nullptr for a layer without chunks
+  const std::int32_t* ids = nullptr;    ///< [rows, top_k], nullptr: all visible chunks
+  const std::int32_t* count = nullptr;  ///< [rows]
   std::int32_t top_k = 0;
   std::int32_t ratio = 0;
   std::int32_t window = 0;
-  const float* sink = nullptr;         ///< [n_heads] logit, not scaled
+  const float* sink = nullptr;  ///< [n_heads] logit, not scaled
   float scale = 1;
-  const float* cos_sin = nullptr;      ///< [rows, n_pairs, 2] at pos
+  const float* cos_sin = nullptr;  ///< [rows, n_pairs, 2] at pos
   std::int32_t n_pairs = 0;
   std::int32_t n_heads = 0;
   std::int32_t d = 0;
-  float* out = nullptr;                ///< [rows, n_heads, d] out
+  float* out = nullptr;  ///< [rows, n_heads, d] out
 };
 
 }  // namespace ebb

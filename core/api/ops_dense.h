@@ -24,15 +24,15 @@ struct Weight {
 /// streams[r][s][:] = table[token[r]][:] for every stream s.
 struct EmbedArgs {
   StepView step;
-  Weight table;                ///< [vocab, d]
-  float* streams = nullptr;    ///< [rows, n_streams, d] out
+  Weight table;              ///< [vocab, d]
+  float* streams = nullptr;  ///< [rows, n_streams, d] out
   std::int32_t n_streams = 1;
 };
 
 /// One product that shares its input with others: y = W x, row by row.
 struct MatmulPart {
   Weight weight;
-  float* y = nullptr;          ///< [rows, weight.n_out] out
+  float* y = nullptr;  ///< [rows, weight.n_out] out
 };
 
 /// y_p[r] = W_p x[r] for every part p. With n_groups > 1 the products are block-diagonal: output
@@ -42,9 +42,9 @@ struct MatmulPart {
 struct MatmulArgs {
   const std::int32_t* n_rows = nullptr;
   std::int32_t max_rows = 0;
-  const float* x = nullptr;     ///< [rows, n_groups * n_in]
+  const float* x = nullptr;  ///< [rows, n_groups * n_in]
   std::int32_t n_groups = 1;
-  bool exact = false;           ///< f32 products whatever the backend's precision (router, mixing)
+  bool exact = false;  ///< f32 products whatever the backend's precision (router, mixing)
   std::int32_t n_parts = 0;
   std::array<MatmulPart, 6> parts{};
 };
@@ -75,7 +75,7 @@ struct HyperWeights {
 /// Source: model reference 3.2
 struct HcPreArgs {
   StepView step;
-  const float* streams = nullptr;      ///< [rows, S, d]
+  const float* streams = nullptr;  ///< [rows, S, d]
   HyperWeights hyper;
   const float* norm_weight = nullptr;  ///< [d]
   float* mix = nullptr;                ///< [rows, (2+S)*S] scratch
@@ -97,10 +97,11 @@ struct HcPostArgs {
   std::int64_t d = 0;
 };
 
-/// For the out rows only: y[i] = RMS(sum_s pre[s] * streams[out_row[i]][s]) * norm_weight.  Source: 3.2
+/// For the out rows only: y[i] = RMS(sum_s pre[s] * streams[out_row[i]][s]) * norm_weight.
+/// Source: 3.2
 struct HcHeadArgs {
   StepView step;
-  const float* streams = nullptr;      ///< [rows, S, d]
+  const float* streams = nullptr;  ///< [rows, S, d]
   HyperWeights hyper;
   const float* norm_weight = nullptr;  ///< [d]
   float* mix = nullptr;                ///< [out rows, S] scratch
@@ -116,7 +117,7 @@ struct ArgmaxArgs {
   std::int32_t max_rows = 0;
   const float* logits = nullptr;  ///< [rows, n]
   std::int64_t n = 0;
-  std::int32_t* ids = nullptr;    ///< [rows] out
+  std::int32_t* ids = nullptr;  ///< [rows] out
 };
 
 }  // namespace ebb

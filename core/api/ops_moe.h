@@ -17,10 +17,10 @@ struct RouteArgs {
   const std::int32_t* table = nullptr;  ///< [vocab, n_used], or nullptr for a scored layer
   std::int32_t n_experts = 0;
   std::int32_t n_used = 0;
-  bool normalise = true;                ///< false: weight = p_e * scale
+  bool normalise = true;  ///< false: weight = p_e * scale
   float scale = 1;
-  std::int32_t* ids = nullptr;          ///< [rows, n_used] out, in order of choice
-  float* weights = nullptr;             ///< [rows, n_used] out
+  std::int32_t* ids = nullptr;  ///< [rows, n_used] out, in order of choice
+  float* weights = nullptr;     ///< [rows, n_used] out
 };
 
 /// One gated feed-forward: y = down * (min(g, clamp) * sigmoid(g) * clamp(u, -clamp, clamp)),
@@ -37,15 +37,15 @@ struct ExpertWeights {
 /// Source: model reference 3.8
 struct ExpertsArgs {
   StepView step;
-  const float* x = nullptr;              ///< [rows, d]
-  const std::int32_t* ids = nullptr;     ///< [rows, n_used]
-  const float* weights = nullptr;        ///< [rows, n_used]
-  ExpertWeights routed;                  ///< n_mats = n_experts
-  ExpertWeights shared;                  ///< n_mats = 1
+  const float* x = nullptr;           ///< [rows, d]
+  const std::int32_t* ids = nullptr;  ///< [rows, n_used]
+  const float* weights = nullptr;     ///< [rows, n_used]
+  ExpertWeights routed;               ///< n_mats = n_experts
+  ExpertWeights shared;               ///< n_mats = 1
   std::int32_t n_used = 0;
-  float* hidden = nullptr;               ///< [rows, n_used + 1, f] scratch
-  float* partial = nullptr;              ///< [rows, n_used + 1, d] scratch
-  float* y = nullptr;                    ///< [rows, d] out
+  float* hidden = nullptr;   ///< [rows, n_used + 1, f] scratch
+  float* partial = nullptr;  ///< [rows, n_used + 1, d] scratch
+  float* y = nullptr;        ///< [rows, d] out
 };
 
 }  // namespace ebb

@@ -45,8 +45,8 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT: implicit
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}    // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
 
   [[nodiscard]] bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
@@ -71,10 +71,11 @@ inline Status ok_status() { return std::monostate{}; }
 
 }  // namespace ebb
 
-/// Returns the error of `expression` (a Result or Status) from the enclosing function, if it has one.
-#define EBB_TRY(expression)                                     \
-  do {                                                          \
-    auto ebb_try_result = (expression);                         \
+/// Returns the error of `expression` (a Result or Status) from the enclosing function, if it has
+/// one.
+#define EBB_TRY(expression)                                        \
+  do {                                                             \
+    auto ebb_try_result = (expression);                            \
     if (!ebb_try_result) return std::move(ebb_try_result).error(); \
   } while (false)
 
@@ -84,16 +85,16 @@ inline Status ok_status() { return std::monostate{}; }
 /// Declares or assigns `target` from a Result's value, or returns its error.
 #define EBB_ASSIGN(target, expression) \
   EBB_ASSIGN_INNER(target, expression, EBB_CONCAT(ebb_assign_, __LINE__))
-#define EBB_ASSIGN_INNER(target, expression, temporary)     \
-  auto temporary = (expression);                            \
-  if (!temporary) return std::move(temporary).error();      \
+#define EBB_ASSIGN_INNER(target, expression, temporary) \
+  auto temporary = (expression);                        \
+  if (!temporary) return std::move(temporary).error();  \
   target = *std::move(temporary)
 
 /// Stops the process when our own code broke a promise; live in every build.
-#define EBB_ASSERT(condition)                                                              \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
+#define EBB_ASSERT(condition)                                                                     \
+  do {                                                                                            \
+    if (!(condition)) {                                                                           \
       std::fprintf(stderr, "ebb: broken promise at %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                                        \
-    }                                                                                      \
+      std::abort();                                                                               \
+    }                                                                                             \
   } while (false)

@@ -45,8 +45,8 @@ class Arena {
   /// `count` values of T, aligned to kAlign; `part` names the purpose in plans ("kv rows").
   template <class T>
   T* take(std::int64_t count, const char* part) {
-    const std::uint64_t bytes = (static_cast<std::uint64_t>(count) * sizeof(T) + kAlign - 1) /
-                                kAlign * kAlign;
+    const std::uint64_t bytes =
+        (static_cast<std::uint64_t>(count) * sizeof(T) + kAlign - 1) / kAlign * kAlign;
     T* const place = reinterpret_cast<T*>(base_ + used_);
     used_ += bytes;
     for (auto& [name, sum] : parts_) {

@@ -27,9 +27,9 @@ class Tokenizer : public Module {
  public:
   static constexpr const char* kKind = "tokenizer";
 
-  /// Ids of `text` (UTF-8; invalid bytes are kept as bytes). With `specials`, special strings become
-  /// their ids; without, they are plain text: what a user wrote must not inject control tokens.
-  /// Adds nothing (no BOS). Errors: invalid_argument for text over 2^31 bytes.
+  /// Ids of `text` (UTF-8; invalid bytes are kept as bytes). With `specials`, special strings
+  /// become their ids; without, they are plain text: what a user wrote must not inject control
+  /// tokens. Adds nothing (no BOS). Errors: invalid_argument for text over 2^31 bytes.
   virtual Result<std::vector<std::int32_t>> encode(std::string_view text,
                                                    bool specials) const noexcept = 0;
   /// Bytes of the ids, joined. Control tokens (BOS, EOS, PAD) print as nothing; markup such as
@@ -38,8 +38,8 @@ class Tokenizer : public Module {
 
   /// The conversation in the model's prompt form (reference 5.4), as ids: markup by id, contents
   /// encoded without specials. Errors: invalid_argument for an unknown role.
-  virtual Result<std::vector<std::int32_t>> encode_chat(std::span<const ChatMessage> messages,
-                                                        const ChatOptions& options) const noexcept = 0;
+  virtual Result<std::vector<std::int32_t>> encode_chat(
+      std::span<const ChatMessage> messages, const ChatOptions& options) const noexcept = 0;
   /// The same as text, for people to read.
   virtual Result<std::string> render_chat(std::span<const ChatMessage> messages,
                                           const ChatOptions& options) const noexcept = 0;

@@ -1,6 +1,6 @@
-// The CPU backend. Weights stay where the loader mapped them; activations, KV rows and state live in
-// anonymous mappings, so that what is never touched takes no memory. A plan is a list of phases that
-// the worker pool runs from front to back.
+// The CPU backend. Weights stay where the loader mapped them; activations, KV rows and state live
+// in anonymous mappings, so that what is never touched takes no memory. A plan is a list of phases
+// that the worker pool runs from front to back.
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -73,11 +73,11 @@ class ComputeCpu final : public Compute {
     bytes = std::max<std::uint64_t>(bytes, 1);
     if (settings_.memory_limit > 0 &&
         (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
-      return make_error(Errc::out_of_memory,
-                        "compute_cpu: %s needs %llu bytes, %llu are in use and memory_limit is %llu",
-                        what, static_cast<unsigned long long>(bytes),
-                        static_cast<unsigned long long>(allocated_),
-                        static_cast<unsigned long long>(settings_.memory_limit));
+      return make_error(
+          Errc::out_of_memory,
+          "compute_cpu: %s needs %llu bytes, %llu are in use and memory_limit is %llu", what,
+          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(allocated_),
+          static_cast<unsigned long long>(settings_.memory_limit));
     }
     void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -163,7 +163,8 @@ class ComputeCpu final : public Compute {
   }
 
   Result<Ops*> begin_plan() noexcept override {
-    if (recorder_) return make_error(Errc::internal, "compute_cpu: a plan is being recorded already");
+    if (recorder_)
+      return make_error(Errc::internal, "compute_cpu: a plan is being recorded already");
     recorder_.emplace(settings_.precision);
     return static_cast<Ops*>(&*recorder_);
   }

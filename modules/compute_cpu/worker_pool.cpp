@@ -107,7 +107,8 @@ void WorkerPool::work(std::int32_t worker) {
       pause_briefly();
       continue;
     }
-    // Announce the sleep, then look once more: the leader looks at n_asleep_ after it opens a phase.
+    // Announce the sleep, then look once more: the leader looks at n_asleep_ after it opens a
+    // phase.
     const std::uint32_t wake = wake_.load();
     n_asleep_.fetch_add(1);
     const std::uint64_t ticket = ticket_.load();

@@ -13,16 +13,16 @@ namespace ebb::cpu {
 
 /// Runs the phases of a plan, one after another, each on all workers.
 ///
-/// The caller of run() is worker 0 and leads: it alone decides which phase is open. An open phase is
-/// one 64-bit ticket (phase, number of tasks, next task); a claim is one fetch_add, and what it
+/// The caller of run() is worker 0 and leads: it alone decides which phase is open. An open phase
+/// is one 64-bit ticket (phase, number of tasks, next task); a claim is one fetch_add, and what it
 /// returns says all three, so a worker that comes late can never run a task of a phase that has
 /// closed. A phase closes when all its tasks are done, whoever did them: a worker that the system
 /// has put to sleep delays nobody. A phase of one task is run by the leader without opening it.
 /// Idle workers spin for a while, then sleep on a futex.
 class WorkerPool {
  public:
-  /// `n_workers` >= 1 counts the caller of run(). With `pin`, worker i > 0 stays on the i-th CPU that
-  /// the process may use; the caller's own placement is left alone.
+  /// `n_workers` >= 1 counts the caller of run(). With `pin`, worker i > 0 stays on the i-th CPU
+  /// that the process may use; the caller's own placement is left alone.
   WorkerPool(std::int32_t n_workers, bool pin);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -30,7 +30,8 @@ class WorkerPool {
 
   /// Makes every worker's scratch at least `bytes` long. Not while run() is under way.
   void reserve_scratch(std::size_t bytes);
-  /// Thread: [decode]; one caller at a time. With `seconds` (one per phase), adds each phase's time.
+  /// Thread: [decode]; one caller at a time. With `seconds` (one per phase), adds each phase's
+  /// time.
   void run(std::span<const std::unique_ptr<Phase>> phases, std::span<double> seconds);
 
   std::int32_t n_workers() const noexcept { return n_workers_; }

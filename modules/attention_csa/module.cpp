@@ -1,0 +1,327 @@
+// Compressed sparse attention. Per layer the module keeps a ring of the window's rows and, if the
+// layer compresses, one row per complete chunk, one index key per chunk (ratio 4) and the
+// compressor's state. Every row of a step goes through the same ops in the same order whatever the
+// step's size, so prefill in any chunking and decode leave the same state.
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/api/attention.h"
+#include "core/api/host.h"
+#include "core/api/loader.h"
+#include "kernels/rope.h"
+#include "kernels/row_format.h"
+#include "modules/deepseek4/config.h"
+
+namespace ebb {
+namespace {
+
+using deepseek4::Config;
+
+/// One compressor: of the attention's rows or of the index keys.
+struct Compressor {
+  Weight kv;                    // [c*d, d_model]
+  Weight gate;                  // [c*d, d_model]
+  const float* ape = nullptr;   // [ratio, c*d]
+  const float* norm = nullptr;  // [d]
+  float* state_kv = nullptr;    // [max_sequences, state_rows, c*d]
+  float* state_gate = nullptr;
+  RowStore rows;
+};
+
+struct Layer {
+  std::int32_t ratio = 0;
+  const float* kv_norm = nullptr;  // [d_head]
+  const float* sink = nullptr;     // [n_heads]
+  RowStore ring;
+  Compressor chunks;
+  // Ratio 4 only.
+  Compressor index;
+  Weight index_query;   // [n_index_heads * d_index, q_rank]
+  Weight index_weight;  // [n_index_heads, d_model]
+};
+
+/// A table of angles for every row of a step, at a fixed distance from the row's own position.
+struct Angles {
+  const double* frequency = nullptr;
+  std::int32_t offset = 0;
+  float* cos_sin = nullptr;
+};
+
+class AttentionCsa final : public Attention {
+ public:
+  static Result<std::unique_ptr<AttentionCsa>> create(Host& host, Options& options) {
+    const std::size_t kv = options.get_choice("kv_format", 0, {"f32", "f16", "fp8"});
+    const std::size_t index = options.get_choice("index_format", 0, {"f32", "fp8", "fp4"});
+    EBB_TRY(options.finish());
+    if (host.loader() == nullptr || host.compute() == nullptr) {
+      return make_error(Errc::incompatible, "attention_csa needs a loader and a compute module");
+    }
+    EBB_ASSIGN(Config config, deepseek4::read_config(*host.loader()));
+    EBB_TRY(deepseek4::check_tensors(*host.loader(), config));
+    constexpr RowFormat kKvFormats[] = {RowFormat::f32, RowFormat::f16, RowFormat::fp8};
+    constexpr RowFormat kIndexFormats[] = {RowFormat::f32, RowFormat::fp8, RowFormat::fp4};
+    return std::make_unique<AttentionCsa>(host, std::move(config), kKvFormats[kv],
+                                          kIndexFormats[index]);
+  }
+
+  AttentionCsa(Host& host, Config config, RowFormat kv_format, RowFormat index_format)
+      : loader_(*host.loader()),
+        compute_(*host.compute()),
+        config_(std::move(config)),
+        kv_format_(kv_format),
+        index_format_(index_format),
+        window_frequency_(rope_frequencies(config_.n_rot, config_.rope_base)),
+        chunk_frequency_(
+            yarn_frequencies(config_.n_rot, config_.compress_rope_base,
+                             YarnParameters{config_.yarn_factor, config_.yarn_original_context,
+                                            config_.yarn_beta_fast, config_.yarn_beta_slow})) {
+    layers_.resize(static_cast<std::size_t>(config_.n_layers));
+    for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i].ratio = config_.ratio[i];
+  }
+
+  Status load(bool qat_simulation) noexcept override {
+    kv_rounding_ = qat_simulation ? Rounding::fp8_nope : Rounding::none;
+    // A quantised key keeps more of a vector whose outliers the transform has spread; a plain f32
+    // key needs no transform, since it cancels in the dot product.
+    index_rounding_ = qat_simulation                    ? Rounding::hadamard_fp4
+                      : index_format_ == RowFormat::f32 ? Rounding::none
+                                                        : Rounding::hadamard;
+    for (std::int32_t i = 0; i < config_.n_layers; ++i) {
+      Layer& layer = layers_[static_cast<std::size_t>(i)];
+      EBB_ASSIGN(layer.kv_norm, floats(i, "attn_kv_a_norm.weight"));
+      EBB_ASSIGN(layer.sink, floats(i, "attn_sinks.weight"));
+      if (layer.ratio == 0) continue;
+      EBB_TRY(load_compressor(layer.chunks, i, "attn_compressor_"));
+      if (layer.ratio != 4) continue;
+      EBB_TRY(load_compressor(layer.index, i, "indexer_compressor_"));
+      EBB_ASSIGN(layer.index_query, matrix(i, "indexer.attn_q_b.weight"));
+      EBB_ASSIGN(layer.index_weight, matrix(i, "indexer.proj.weight"));
+    }
+    return ok_status();
+  }
+
+  void carve(Arena& arena, const SessionShape& shape) noexcept override {
+    const std::int64_t rows = shape.max_rows;
+    for (Layer& layer : layers_) {
+      layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, kv_format_,
+                             "window rows");
+      if (layer.ratio == 0) continue;
+      carve_compressor(layer.chunks, arena, shape, layer.ratio, config_.d_head);
+      const std::int64_t n_chunks = (shape.max_context + layer.ratio - 1) / layer.ratio;
+      layer.chunks.rows = row_store(arena, shape, n_chunks, config_.d_head, kv_format_,
+                                    layer.ratio == 4 ? "csa rows" : "hca rows");
+      if (layer.ratio != 4) continue;
+      carve_compressor(layer.index, arena, shape, layer.ratio, config_.d_index);
+      layer.index.rows =
+          row_store(arena, shape, n_chunks, config_.d_index, index_format_, "index keys");
+    }
+    const std::int64_t n_pairs = config_.n_rot / 2;
+    window_frequency_memory_ = arena.take<double>(n_pairs, "rope tables");
+    chunk_frequency_memory_ = arena.take<double>(n_pairs, "rope tables");
+    for (Angles* angles : {&window_angles_, &query_angles_, &csa_angles_, &hca_angles_}) {
+      angles->cos_sin = arena.take<float>(rows * n_pairs * 2, "rope tables");
+    }
+    window_angles_.frequency = window_frequency_memory_;
+    query_angles_.frequency = chunk_frequency_memory_;
+    // A chunk's row stands at the chunk's first token; it is made by the row of its last.
+    csa_angles_.frequency = chunk_frequency_memory_;
+    csa_angles_.offset = -3;
+    hca_angles_.frequency = chunk_frequency_memory_;
+    hca_angles_.offset = -127;
+
+    scratch_kv_ = arena.take<float>(rows * 2 * config_.d_head, "attention scratch");
+    scratch_gate_ = arena.take<float>(rows * 2 * config_.d_head, "attention scratch");
+    scratch_index_kv_ = arena.take<float>(rows * 2 * config_.d_index, "attention scratch");
+    scratch_index_gate_ = arena.take<float>(rows * 2 * config_.d_index, "attention scratch");
+    index_q_ =
+        arena.take<float>(rows * config_.n_index_heads * config_.d_index, "attention scratch");
+    index_weight_ = arena.take<float>(rows * config_.n_index_heads, "attention scratch");
+    ids_ = arena.take<std::int32_t>(rows * config_.top_k, "attention scratch");
+    count_ = arena.take<std::int32_t>(rows, "attention scratch");
+  }
+
+  Status plan_step(Ops& ops, const StepView& step) noexcept override {
+    const std::uint64_t bytes = window_frequency_.size() * sizeof(double);
+    EBB_TRY(compute_.write(window_frequency_memory_, window_frequency_.data(), bytes));
+    EBB_TRY(compute_.write(chunk_frequency_memory_, chunk_frequency_.data(), bytes));
+    for (const Angles* angles : {&window_angles_, &query_angles_, &csa_angles_, &hca_angles_}) {
+      EBB_TRY(ops.rope_table(
+          {step, angles->frequency, config_.n_rot / 2, angles->offset, angles->cos_sin}));
+    }
+    return ok_status();
+  }
+
+  Status plan_layer(Ops& ops, const StepView& step, std::int32_t index,
+                    const AttentionIo& io) noexcept override {
+    const Layer& layer = layers_[static_cast<std::size_t>(index)];
+    const float* const cos_sin = layer.ratio == 0 ? window_angles_.cos_sin : query_angles_.cos_sin;
+    const std::int32_t n_pairs = config_.n_rot / 2;
+    EBB_TRY(ops.heads({step, io.q, config_.n_heads, config_.d_head, true, config_.rms_eps, cos_sin,
+                       n_pairs, Rounding::none}));
+    EBB_TRY(ops.append({step, io.kv, layer.kv_norm, config_.rms_eps, cos_sin, n_pairs,
+                        config_.d_head, kv_rounding_, layer.ring}));
+    if (layer.ratio > 0) EBB_TRY(plan_chunks(ops, step, layer, io));
+
+    AttendArgs attend{};
+    attend.step = step;
+    attend.q = io.q;
+    attend.ring = layer.ring;
+    attend.window = config_.window;
+    if (layer.ratio > 0) {
+      attend.chunks = layer.chunks.rows;
+      attend.ratio = layer.ratio;
+    }
+    if (layer.ratio == 4) {
+      attend.ids = ids_;
+      attend.count = count_;
+      attend.top_k = config_.top_k;
+    }
+    attend.sink = layer.sink;
+    attend.scale = 1.0F / std::sqrt(static_cast<float>(config_.d_head));
+    attend.cos_sin = cos_sin;
+    attend.n_pairs = n_pairs;
+    attend.n_heads = config_.n_heads;
+    attend.d = config_.d_head;
+    attend.out = io.out;
+    return ops.attend(attend);
+  }
+
+ private:
+  Result<Weight> matrix(std::int32_t layer, const char* suffix) {
+    return compute_.import_matrix(*loader_.tensor(deepseek4::layer_tensor(layer, suffix)));
+  }
+  Result<const float*> floats(std::int32_t layer, const std::string& suffix) {
+    return compute_.import_floats(*loader_.tensor(deepseek4::layer_tensor(layer, suffix)));
+  }
+
+  Status load_compressor(Compressor& compressor, std::int32_t layer, const std::string& prefix) {
+    EBB_ASSIGN(compressor.kv, matrix(layer, (prefix + "kv.weight").c_str()));
+    EBB_ASSIGN(compressor.gate, matrix(layer, (prefix + "gate.weight").c_str()));
+    EBB_ASSIGN(compressor.ape, floats(layer, prefix + "ape.weight"));
+    EBB_ASSIGN(compressor.norm, floats(layer, prefix + "norm.weight"));
+    return ok_status();
+  }
+
+  RowStore row_store(Arena& arena, const SessionShape& shape, std::int64_t n_rows, std::int32_t d,
+                     RowFormat format, const char* part) const {
+    RowStore store;
+    store.format = format;
+    store.n_rows = n_rows;
+    store.row_bytes = stored_row_bytes(format, d, config_.n_rot);
+    store.sequence_bytes = n_rows * store.row_bytes;
+    store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_sequences, part);
+    return store;
+  }
+
+  static void carve_compressor(Compressor& compressor, Arena& arena, const SessionShape& shape,
+                               std::int32_t ratio, std::int32_t d) {
+    // Two series and the previous chunk's tokens for ratio 4; one series for ratio 128.
+    const std::int64_t values = ratio == 4 ? 2 * ratio * 2 * d : ratio * d;
+    compressor.state_kv = arena.take<float>(shape.max_sequences * values, "compressor state");
+    compressor.state_gate = arena.take<float>(shape.max_sequences * values, "compressor state");
+  }
+
+  Status plan_chunks(Ops& ops, const StepView& step, const Layer& layer, const AttentionIo& io) {
+    const bool is_csa = layer.ratio == 4;
+    MatmulArgs project{};
+    project.n_rows = step.n_rows;
+    project.max_rows = step.max_rows;
+    project.x = io.x;
+    project.parts[0] = {layer.chunks.kv, scratch_kv_};
+    project.parts[1] = {layer.chunks.gate, scratch_gate_};
+    project.n_parts = 2;
+    if (is_csa) {
+      project.parts[2] = {layer.index.kv, scratch_index_kv_};
+      project.parts[3] = {layer.index.gate, scratch_index_gate_};
+      project.parts[4] = {layer.index_weight, index_weight_};
+      project.n_parts = 5;
+    }
+    EBB_TRY(ops.matmul(project));
+    const Angles& angles = is_csa ? csa_angles_ : hca_angles_;
+    EBB_TRY(ops.compress(compress_args(step, layer.chunks, layer.ratio, config_.d_head, scratch_kv_,
+                                       scratch_gate_, angles, kv_rounding_)));
+    if (!is_csa) return ok_status();
+    EBB_TRY(ops.compress(compress_args(step, layer.index, layer.ratio, config_.d_index,
+                                       scratch_index_kv_, scratch_index_gate_, angles,
+                                       index_rounding_)));
+    MatmulArgs query{};
+    query.n_rows = step.n_rows;
+    query.max_rows = step.max_rows;
+    query.x = io.q_latent;
+    query.parts[0] = {layer.index_query, index_q_};
+    query.n_parts = 1;
+    EBB_TRY(ops.matmul(query));
+    EBB_TRY(ops.heads({step, index_q_, config_.n_index_heads, config_.d_index, false, 0,
+                       query_angles_.cos_sin, config_.n_rot / 2, index_rounding_}));
+    SelectArgs select{};
+    select.step = step;
+    select.q = index_q_;
+    select.weight = index_weight_;
+    select.weight_scale = 1.0F / std::sqrt(static_cast<float>(config_.d_index) *
+                                           static_cast<float>(config_.n_index_heads));
+    select.keys = layer.index.rows;
+    select.n_heads = config_.n_index_heads;
+    select.d = config_.d_index;
+    select.ratio = layer.ratio;
+    select.top_k = config_.top_k;
+    select.ids = ids_;
+    select.count = count_;
+    return ops.select(select);
+  }
+
+  CompressArgs compress_args(const StepView& step, const Compressor& compressor, std::int32_t ratio,
+                             std::int32_t d, const float* kv, const float* gate,
+                             const Angles& angles, Rounding rounding) const {
+    CompressArgs args{};
+    args.step = step;
+    args.kv = kv;
+    args.gate = gate;
+    args.ape = compressor.ape;
+    args.state_kv = compressor.state_kv;
+    args.state_gate = compressor.state_gate;
+    args.ratio = ratio;
+    args.d = d;
+    args.overlap = ratio == 4 ? 1 : 0;
+    args.norm_weight = compressor.norm;
+    args.eps = config_.rms_eps;
+    args.cos_sin = angles.cos_sin;
+    args.n_pairs = config_.n_rot / 2;
+    args.rounding = rounding;
+    args.rows = compressor.rows;
+    return args;
+  }
+
+  const Loader& loader_;
+  Compute& compute_;
+  const Config config_;
+  const RowFormat kv_format_;
+  const RowFormat index_format_;
+  const std::vector<double> window_frequency_;  // [n_rot / 2]
+  const std::vector<double> chunk_frequency_;   // [n_rot / 2]
+  Rounding kv_rounding_ = Rounding::none;
+  Rounding index_rounding_ = Rounding::none;
+  std::vector<Layer> layers_;
+
+  // Compute memory, carved per session; scratch is shared by all layers.
+  double* window_frequency_memory_ = nullptr;
+  double* chunk_frequency_memory_ = nullptr;
+  Angles window_angles_;  // ratio-0 layers
+  Angles query_angles_;   // layers with chunks, at the row's own position
+  Angles csa_angles_;
+  Angles hca_angles_;
+  float* scratch_kv_ = nullptr;          // [rows, 2 * d_head]
+  float* scratch_gate_ = nullptr;        // [rows, 2 * d_head]
+  float* scratch_index_kv_ = nullptr;    // [rows, 2 * d_index]
+  float* scratch_index_gate_ = nullptr;  // [rows, 2 * d_index]
+  float* index_q_ = nullptr;             // [rows, n_index_heads, d_index]
+  float* index_weight_ = nullptr;        // [rows, n_index_heads]
+  std::int32_t* ids_ = nullptr;          // [rows, top_k]
+  std::int32_t* count_ = nullptr;        // [rows]
+};
+
+}  // namespace
+}  // namespace ebb
+
+EBB_MODULE(ebb::Attention, ebb::AttentionCsa, "attention_csa", EBB_VERSION);
