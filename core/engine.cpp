@@ -1,0 +1,234 @@
+// The step loop. A step's changing values (rows, tokens, positions) are gathered in one block of
+// host memory, sent to its twin in compute memory, and the smallest plan that takes the rows is
+// run.
+
+#include "core/engine.h"
+
+#include <algorithm>
+
+namespace ebb {
+
+Engine::Engine(const Manifest& manifest, const EngineOptions& options)
+    : host_(options.log, manifest.engine().seed) {
+  const EngineSettings& settings = manifest.engine();
+  shape_.max_context = settings.max_context;
+  shape_.max_sequences = settings.max_sequences;
+  shape_.max_rows = std::max(settings.prefill_chunk, settings.max_sequences);
+  shape_.max_out = options.all_logits ? shape_.max_rows : settings.max_sequences;
+  length_.assign(static_cast<std::size_t>(shape_.max_sequences), -1);
+}
+
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::open(const Manifest& manifest,
+                                             const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine(manifest, options));
+  const ModuleLoader modules(manifest.modules_folder().empty() ? options.modules_folder
+                                                               : manifest.modules_folder());
+  EBB_TRY(engine->wire(manifest, modules));
+  EBB_TRY(engine->plan());
+  return engine;
+}
+
+template <class Interface>
+Status Engine::load(ModulePtr<Interface>& part, const Manifest& manifest,
+                    const ModuleLoader& modules) {
+  const ModuleChoice* choice = manifest.module(Interface::kKind);
+  if (choice == nullptr) return ok_status();
+  const std::unique_ptr<Options> options = manifest.options(Interface::kKind);
+  EBB_ASSIGN(part, modules.load<Interface>(*choice, host_.host_for(choice->name), *options));
+  return ok_status();
+}
+
+Status Engine::wire(const Manifest& manifest, const ModuleLoader& modules) {
+  EBB_TRY(load(loader_, manifest, modules));
+  host_.parts().loader = loader_.get();
+  EBB_TRY(load(tokenizer_, manifest, modules));
+  EBB_TRY(load(compute_, manifest, modules));
+  host_.parts().compute = compute_.get();
+  EBB_TRY(load(comm_, manifest, modules));
+  host_.parts().comm = comm_.get();
+  EBB_TRY(load(attention_, manifest, modules));
+  host_.parts().attention = attention_.get();
+  EBB_TRY(load(decoder_, manifest, modules));
+  model_ = decoder_->shape();
+  if (shape_.max_context > model_.context_length) {
+    return make_error(Errc::invalid_argument,
+                      "%s: [engine] max_context = %lld: the model was made for at most %lld tokens",
+                      manifest.path().c_str(), static_cast<long long>(shape_.max_context),
+                      static_cast<long long>(model_.context_length));
+  }
+  // More rows than positions cannot be fed to one sequence.
+  shape_.max_rows = static_cast<std::int32_t>(std::min<std::int64_t>(
+      shape_.max_rows, std::max<std::int64_t>(shape_.max_context, shape_.max_sequences)));
+  shape_.max_out = std::min(shape_.max_out, shape_.max_rows);
+  return ok_status();
+}
+
+StepView Engine::carve_step(Arena& arena) const {
+  const std::int64_t rows = shape_.max_rows;
+  const auto* const block = arena.take<std::int32_t>(2 + 4 * rows + shape_.max_out, "step");
+  return {block,
+          block + 1,
+          block + 2,
+          block + 2 + rows,
+          block + 2 + 2 * rows,
+          block + 2 + 3 * rows,
+          block + 2 + 4 * rows,
+          shape_.max_rows,
+          shape_.max_out};
+}
+
+Status Engine::plan() {
+  Arena counting;
+  carve_step(counting);
+  decoder_->carve(counting, shape_);
+  EBB_ASSIGN(std::byte* const memory,
+             compute_->allocate(counting.bytes(), "the session's buffers"));
+  Arena arena(memory);
+  step_ = carve_step(arena);
+  decoder_->carve(arena, shape_);
+  EBB_ASSERT(arena.bytes() == counting.bytes());
+  parts_ = arena.parts();
+  EBB_TRY(decoder_->load());
+
+  step_host_.assign(static_cast<std::size_t>(2 + 4 * shape_.max_rows + shape_.max_out), 0);
+  logits_.resize(static_cast<std::size_t>(model_.vocab_size));
+  prefill_rows_.reserve(static_cast<std::size_t>(shape_.max_rows));
+  // Decode has a plan of its own: a backend may tune it for few rows.
+  std::vector<std::int32_t> capacities{shape_.max_sequences};
+  if (shape_.max_rows > shape_.max_sequences) capacities.push_back(shape_.max_rows);
+  for (const std::int32_t capacity : capacities) {
+    StepView step = step_;
+    step.max_rows = capacity;
+    step.max_out = std::min(capacity, shape_.max_out);
+    EBB_ASSIGN(Ops* const ops, compute_->begin_plan());
+    EBB_TRY(decoder_->plan(*ops, step));
+    EBB_ASSIGN(const PlanId id, compute_->end_plan());
+    plans_.push_back({id, capacity});
+  }
+  return ok_status();
+}
+
+Result<std::int32_t> Engine::open_sequence() {
+  const auto free = std::find(length_.begin(), length_.end(), -1);
+  if (free == length_.end()) {
+    return make_error(Errc::out_of_memory, "all %d sequences are in use ([engine] max_sequences)",
+                      shape_.max_sequences);
+  }
+  *free = 0;
+  return static_cast<std::int32_t>(free - length_.begin());
+}
+
+void Engine::close_sequence(std::int32_t sequence) {
+  length_[static_cast<std::size_t>(sequence)] = -1;
+}
+
+std::int64_t Engine::length(std::int32_t sequence) const {
+  return length_[static_cast<std::size_t>(sequence)];
+}
+
+Status Engine::step(std::span<const StepRow> rows) {
+  const auto max_rows = static_cast<std::size_t>(shape_.max_rows);
+  if (rows.empty() || rows.size() > max_rows) {
+    return make_error(Errc::invalid_argument, "a step of %zu rows: want 1..%zu", rows.size(),
+                      max_rows);
+  }
+  std::int32_t* const token = step_host_.data() + 2;
+  std::int32_t* const pos = token + max_rows;
+  std::int32_t* const seq = pos + max_rows;
+  std::int32_t* const run_start = seq + max_rows;
+  std::int32_t* const out_row = run_start + max_rows;
+  std::int32_t n_out = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto [sequence, id, wants_logits] = rows[i];
+    const auto row = static_cast<std::int32_t>(i);
+    if (sequence < 0 || sequence >= shape_.max_sequences || length(sequence) < 0) {
+      return make_error(Errc::invalid_argument, "sequence %d is not open", sequence);
+    }
+    const bool continues = i > 0 && rows[i - 1].sequence == sequence;
+    for (std::size_t j = 0; !continues && j < i; ++j) {
+      if (run_start[j] == static_cast<std::int32_t>(j) && rows[j].sequence == sequence) {
+        return make_error(Errc::invalid_argument, "rows of sequence %d do not stand together",
+                          sequence);
+      }
+    }
+    if (id < 0 || id >= model_.vocab_size) {
+      return make_error(Errc::invalid_argument, "token id %d: want 0..%d", id,
+                        model_.vocab_size - 1);
+    }
+    token[i] = id;
+    pos[i] = continues ? pos[i - 1] + 1 : static_cast<std::int32_t>(length(sequence));
+    seq[i] = sequence;
+    run_start[i] = continues ? run_start[i - 1] : row;
+    if (pos[i] >= shape_.max_context) {
+      return make_error(Errc::invalid_argument,
+                        "sequence %d is full: [engine] max_context allows %lld tokens", sequence,
+                        static_cast<long long>(shape_.max_context));
+    }
+    if (!wants_logits) continue;
+    if (n_out == shape_.max_out) {
+      return make_error(Errc::invalid_argument, "logits of more than %d rows wanted",
+                        shape_.max_out);
+    }
+    out_row[n_out++] = row;
+  }
+  step_host_[0] = static_cast<std::int32_t>(rows.size());
+  step_host_[1] = n_out;
+  // Rank 0 decides what all ranks feed.
+  EBB_TRY(comm_->broadcast(std::as_writable_bytes(std::span(step_host_)), 0));
+  EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
+                          step_host_.size() * sizeof(std::int32_t)));
+  const Plan& plan = step_host_[0] <= plans_.front().max_rows && n_out <= plans_.front().max_rows
+                         ? plans_.front()
+                         : plans_.back();
+  EBB_TRY(compute_->run(plan.id));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    length_[static_cast<std::size_t>(rows[i].sequence)] = pos[i] + 1;
+  }
+  n_out_ = n_out;
+  return ok_status();
+}
+
+Result<std::span<const float>> Engine::logits(std::int32_t i) {
+  if (i < 0 || i >= n_out_) {
+    return make_error(Errc::invalid_argument, "logits row %d: the step gave %d", i, n_out_);
+  }
+  EBB_TRY(compute_->read(logits_.data(),
+                         decoder_->results().logits + std::int64_t{i} * model_.vocab_size,
+                         logits_.size() * sizeof(float)));
+  return std::span<const float>(logits_);
+}
+
+Result<std::int32_t> Engine::argmax(std::int32_t i) {
+  if (i < 0 || i >= n_out_) {
+    return make_error(Errc::invalid_argument, "logits row %d: the step gave %d", i, n_out_);
+  }
+  std::int32_t id = -1;
+  EBB_TRY(compute_->read(&id, decoder_->results().argmax + i, sizeof(id)));
+  return id;
+}
+
+Result<bool> Engine::prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
+                             const std::function<bool(std::int64_t)>& progress) {
+  for (std::size_t fed = 0; fed < tokens.size();) {
+    const std::size_t n = std::min(tokens.size() - fed, static_cast<std::size_t>(shape_.max_rows));
+    prefill_rows_.clear();
+    for (std::size_t i = fed; i < fed + n; ++i) {
+      prefill_rows_.push_back({sequence, tokens[i], i + 1 == tokens.size()});
+    }
+    EBB_TRY(step(prefill_rows_));
+    fed += n;
+    if (progress && !progress(static_cast<std::int64_t>(fed)) && fed < tokens.size()) return false;
+  }
+  return true;
+}
+
+std::vector<const LoadedModule*> Engine::modules() const {
+  std::vector<const LoadedModule*> all{&loader_};
+  if (tokenizer_) all.push_back(&tokenizer_);
+  all.insert(all.end(), {&compute_, &comm_, &attention_, &decoder_});
+  return all;
+}
+
+}  // namespace ebb

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/api/comm.h"
+#include "core/api/decoder.h"
+#include "core/api/loader.h"
+#include "core/api/tokenizer.h"
+#include "core/host.h"
+#include "core/manifest.h"
+#include "core/module_loader.h"
+
+namespace ebb {
+
+struct EngineOptions {
+  std::string modules_folder;  ///< where bare names resolve, unless [modules] path says otherwise
+  LogSink log;
+  bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
+};
+
+/// One row of a step: the next token of a sequence.
+struct StepRow {
+  std::int32_t sequence = 0;
+  std::int32_t token = 0;
+  bool wants_logits = false;
+};
+
+/// A manifest's modules, wired, with memory for max_sequences sequences. A step feeds one token to
+/// each of its rows and is planned once: then it runs without allocation. Several engines may live
+/// in one process. Thread: the constructing thread is [startup] and [decode]; every member is
+/// called from it.
+class Engine {
+ public:
+  /// Loads, wires, checks and plans; the first weight is touched after every check has passed.
+  static Result<std::unique_ptr<Engine>> open(const Manifest& manifest,
+                                              const EngineOptions& options);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  /// An empty sequence, or out_of_memory if max_sequences are open.
+  Result<std::int32_t> open_sequence();
+  void close_sequence(std::int32_t sequence);
+  /// Tokens fed so far.
+  std::int64_t length(std::int32_t sequence) const;
+
+  /// Feeds rows; those of one sequence stand together and follow each other in position.
+  /// Errors: invalid_argument for more than max_rows() rows, a closed sequence, a token outside the
+  /// vocabulary, more wanted logits than max_out(), or a sequence beyond max_context; nothing has
+  /// run then. device: the engine is of no use any more.
+  Status step(std::span<const StepRow> rows);
+  /// Of the last step's i-th row that wanted logits; borrowed until the next call.
+  Result<std::span<const float>> logits(std::int32_t i);
+  Result<std::int32_t> argmax(std::int32_t i);
+
+  /// Feeds `tokens` in steps of up to max_rows(); logits(0) are then those of the last token.
+  /// `progress`, if set, hears the tokens fed after every step, and stops the feeding by false
+  /// (then the call returns false).
+  Result<bool> prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
+                       const std::function<bool(std::int64_t)>& progress = nullptr);
+
+  const SessionShape& session() const { return shape_; }
+  ModelShape model() const { return model_; }
+  std::int32_t max_rows() const { return shape_.max_rows; }
+  std::int32_t max_out() const { return shape_.max_out; }
+  const Loader& loader() const { return *loader_; }
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }  ///< nullptr without [tokenizer]
+  ComputeInfo compute_info() const { return compute_->info(); }
+  /// Bytes by part of the session's one allocation.
+  const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
+  /// The modules in the order of wiring.
+  std::vector<const LoadedModule*> modules() const;
+
+ private:
+  struct Plan {
+    PlanId id;
+    std::int32_t max_rows = 0;
+  };
+  Engine(const Manifest& manifest, const EngineOptions& options);
+  Status wire(const Manifest& manifest, const ModuleLoader& modules);
+  Status plan();
+  StepView carve_step(Arena& arena) const;
+  template <class Interface>
+  Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules);
+
+  // Declared in the order of wiring; C++ destroys backwards, so a part outlives those that use it.
+  HostServices host_;
+  ModulePtr<Loader> loader_;
+  ModulePtr<Tokenizer> tokenizer_;
+  ModulePtr<Compute> compute_;
+  ModulePtr<Comm> comm_;
+  ModulePtr<Attention> attention_;
+  ModulePtr<Decoder> decoder_;
+
+  SessionShape shape_;
+  ModelShape model_;
+  std::vector<std::pair<std::string, std::uint64_t>> parts_;
+  StepView step_;                        // compute memory
+  std::vector<std::int32_t> step_host_;  // the same layout, filled before each step
+  std::vector<Plan> plans_;              // ascending by rows
+  std::vector<std::int64_t> length_;     // by sequence; -1 closed
+  std::vector<float> logits_;            // read-back of one row
+  std::vector<StepRow> prefill_rows_;
+  std::int32_t n_out_ = 0;  // of the last step
+};
+
+}  // namespace ebb

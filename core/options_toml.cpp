@@ -1,0 +1,262 @@
+#include "core/options_toml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "core/text.h"
+#include "core/toml_tools.h"
+
+// Reading a table never stops at a mistake: a getter that finds one notes it, with the position the
+// value had in its own file, and answers with the default. finish() adds the keys that no getter
+// asked for, and fails if anything was noted. toml++ keeps positions with the nodes, through moves
+// and merges, so nothing here has to track them.
+
+namespace ebb {
+namespace {
+
+// toml++ 3.3 recurses once per part of a dotted key and does not bound that depth, only that of
+// nested values; a table can be no deeper than its text has dots. More than this is not a manifest.
+constexpr std::ptrdiff_t kMaxDots = 4096;
+
+// "64KiB" or "512" as bytes; nothing if it is no size or exceeds 64 bits.
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  constexpr std::string_view kPrefixes = "kMGT";
+  std::uint64_t bytes = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc{}) return std::nullopt;
+  std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit.empty() || unit == "B") return bytes;
+  const std::size_t power = kPrefixes.find(unit[0] == 'K' ? 'k' : unit[0]);
+  unit.remove_prefix(1);
+  if (power == kPrefixes.npos || (unit != "B" && unit != "iB")) return std::nullopt;
+  for (std::size_t i = 0; i <= power; ++i) {
+    if (__builtin_mul_overflow(bytes, unit == "B" ? 1000u : 1024u, &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+std::optional<std::string> text_of(const toml::node& node) {
+  return node.value_exact<std::string>();
+}
+
+auto int_in(std::int64_t low, std::int64_t high) {
+  return [low, high](const toml::node& node) {
+    const auto value = node.value_exact<std::int64_t>();
+    return value && *value >= low && *value <= high ? value : std::nullopt;
+  };
+}
+
+// An integer is a number too; NaN is in no range.
+auto float_in(double low, double high) {
+  return [low, high](const toml::node& node) {
+    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+    return value && *value >= low && *value <= high ? value : std::nullopt;
+  };
+}
+
+template <class Number>
+std::string want(std::string_view what, Number low, Number high) {
+  using Limits = std::numeric_limits<Number>;
+  const bool any_low = low <= Limits::lowest();
+  const bool any_high = high >= Limits::max();
+  std::string text = fmt::format("want {}", what);
+  if (!any_low && !any_high) return text + fmt::format(" {}..{}", low, high);
+  if (!any_low) text += fmt::format(", at least {}", low);
+  if (!any_high) text += fmt::format(", at most {}", high);
+  return text;
+}
+
+class TomlOptions final : public Options {
+ public:
+  TomlOptions(std::string section, std::shared_ptr<const toml::table> table, std::string origin)
+      : section_(std::move(section)), table_(std::move(table)), origin_(std::move(origin)) {}
+
+  bool get_bool(std::string_view key, bool fallback) noexcept override {
+    return read<bool>(key, fallback, "want true or false",
+                      [](const toml::node& node) { return node.value_exact<bool>(); });
+  }
+
+  std::int64_t get_int(std::string_view key, std::int64_t fallback, std::int64_t low,
+                       std::int64_t high) noexcept override {
+    return read<std::int64_t>(key, fallback, want("an integer", low, high), int_in(low, high));
+  }
+
+  double get_float(std::string_view key, double fallback, double low,
+                   double high) noexcept override {
+    return read<double>(key, fallback, want("a number", low, high), float_in(low, high));
+  }
+
+  std::uint64_t get_size(std::string_view key, std::uint64_t fallback, std::uint64_t low,
+                         std::uint64_t high) noexcept override {
+    return read<std::uint64_t>(
+        key, fallback, want("bytes (512, \"64KiB\", \"16GiB\", \"5GB\")", low, high),
+        [&](const toml::node& node) -> std::optional<std::uint64_t> {
+          std::optional<std::uint64_t> bytes;
+          if (const auto number = node.value_exact<std::int64_t>(); number && *number >= 0) {
+            bytes = static_cast<std::uint64_t>(*number);
+          } else if (const auto text = node.value_exact<std::string_view>()) {
+            bytes = parse_size(*text);
+          }
+          return bytes && *bytes >= low && *bytes <= high ? bytes : std::nullopt;
+        });
+  }
+
+  std::string get_string(std::string_view key, std::string_view fallback) noexcept override {
+    return read<std::string>(key, std::string(fallback), "want text in quotes", text_of);
+  }
+
+  std::size_t get_choice(std::string_view key, std::size_t fallback,
+                         const std::vector<std::string_view>& allowed) noexcept override {
+    return read<std::size_t>(key, fallback, fmt::format("want one of {}", fmt::join(allowed, ", ")),
+                             [&](const toml::node& node) -> std::optional<std::size_t> {
+                               const auto text = node.value_exact<std::string_view>();
+                               if (!text) return std::nullopt;
+                               const auto found = std::find(allowed.begin(), allowed.end(), *text);
+                               if (found == allowed.end()) return std::nullopt;
+                               return static_cast<std::size_t>(found - allowed.begin());
+                             });
+  }
+
+  std::string get_path(std::string_view key) noexcept override {
+    return read<std::string>(
+        key, "", "want a file path", [](const toml::node& node) -> std::optional<std::string> {
+          const auto text = node.value_exact<std::string_view>();
+          if (!text || text->empty() || text->find('\0') != text->npos) return std::nullopt;
+          const bool of_file =
+              node.source().path && !node.source().path->starts_with(kOverridePrefix);
+          std::filesystem::path folder;
+          if (of_file) folder = std::filesystem::path(*node.source().path).parent_path();
+          return (folder / *text).lexically_normal().string();
+        });
+  }
+
+  std::vector<std::int64_t> get_int_list(std::string_view key,
+                                         const std::vector<std::int64_t>& fallback,
+                                         std::int64_t low, std::int64_t high) noexcept override {
+    return read_list<std::int64_t>(key, fallback, want("an integer", low, high), int_in(low, high));
+  }
+
+  std::vector<double> get_float_list(std::string_view key, const std::vector<double>& fallback,
+                                     double low, double high) noexcept override {
+    return read_list<double>(key, fallback, want("a number", low, high), float_in(low, high));
+  }
+
+  std::vector<std::string> get_string_list(
+      std::string_view key, const std::vector<std::string>& fallback) noexcept override {
+    return read_list<std::string>(key, fallback, "want text in quotes", text_of);
+  }
+
+  bool has(std::string_view key) const noexcept override { return table_->contains(key); }
+
+  std::string where(std::string_view key) const noexcept override {
+    return label(table_->get(key), key);
+  }
+
+  Status finish() noexcept override {
+    std::set<std::string> all = mistakes_;
+    for (const auto& [key, value] : *table_) {
+      if (asked_.contains(key.str())) continue;
+      const std::string known = asked_.empty() ? "there are no keys here"
+                                               : fmt::format("known: {}", fmt::join(asked_, ", "));
+      all.insert(fmt::format("{}: [{}] {}: unknown key; {}", position(key.source()), section_,
+                             printable(key.str(), 60), known));
+    }
+    if (all.empty()) return ok_status();
+    return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(all, "\n"))};
+  }
+
+ private:
+  std::string label(const toml::node* value, std::string_view key) const {
+    const std::string at = position(value ? value->source() : table_->source());
+    return fmt::format("{}: [{}] {}", at.empty() ? origin_ : at, section_, printable(key, 60));
+  }
+
+  void note(const toml::node& value, std::string_view key, std::string_view wanted) {
+    mistakes_.insert(fmt::format("{} = {}: {}", label(&value, key), show(value), wanted));
+  }
+
+  template <class T, class Reader>
+  T read(std::string_view key, T fallback, std::string_view wanted, Reader reader) {
+    asked_.emplace(key);
+    const toml::node* node = table_->get(key);
+    if (!node) return fallback;
+    if (std::optional<T> value = reader(*node)) return *std::move(value);
+    note(*node, key, wanted);
+    return fallback;
+  }
+
+  template <class T, class Reader>
+  std::vector<T> read_list(std::string_view key, const std::vector<T>& fallback,
+                           std::string_view wanted, Reader reader) {
+    asked_.emplace(key);
+    const toml::node* node = table_->get(key);
+    if (!node) return fallback;
+    const toml::array* array = node->as_array();
+    if (!array) note(*node, key, fmt::format("{}, as a list", wanted));
+    if (!array) return fallback;
+    std::vector<T> values;
+    for (const toml::node& element : *array) {
+      std::optional<T> value = reader(element);
+      if (!value) note(element, fmt::format("{}[{}]", key, values.size()), wanted);
+      if (!value) return fallback;
+      values.push_back(*std::move(value));
+    }
+    return values;
+  }
+
+  std::string section_;
+  std::shared_ptr<const toml::table> table_;
+  std::string origin_;
+  std::set<std::string, std::less<>> asked_;
+  std::set<std::string> mistakes_;
+};
+
+}  // namespace
+
+Result<toml::table> parse_toml(std::string_view text, const std::string& source) {
+  if (std::count(text.begin(), text.end(), '.') > kMaxDots) {
+    return Error{Errc::invalid_argument, fmt::format("{}: more than {} dots: this is no manifest",
+                                                     printable(source), kMaxDots)};
+  }
+  try {
+    return toml::parse(text, std::string_view(source));
+  } catch (const toml::parse_error& error) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("{}: {}", position(error.source()), printable(error.description()))};
+  }
+}
+
+std::string position(const toml::source_region& source) {
+  if (!source.path) return "";
+  if (source.path->starts_with(kOverridePrefix)) return printable(*source.path);
+  return fmt::format("{}:{}:{}", printable(*source.path), source.begin.line, source.begin.column);
+}
+
+std::string show(const toml::node& value) {
+  if (value.is_table()) return "a table";
+  std::ostringstream text;
+  value.visit([&text](const auto& concrete) { text << concrete; });
+  return printable(text.view(), 60);
+}
+
+std::unique_ptr<Options> make_options(std::string section, std::shared_ptr<const toml::table> table,
+                                      std::string origin) {
+  return std::make_unique<TomlOptions>(std::move(section), std::move(table), std::move(origin));
+}
+
+Result<std::unique_ptr<Options>> parse_options(std::string_view text, std::string section,
+                                               const std::string& source) {
+  EBB_ASSIGN(toml::table table, parse_toml(text, source));
+  return make_options(std::move(section), std::make_shared<const toml::table>(std::move(table)),
+                      source);
+}
+
+}  // namespace ebb
