@@ -224,10 +224,17 @@ Result<bool> Engine::prefill(std::int32_t sequence, std::span<const std::int32_t
   return true;
 }
 
-std::vector<const LoadedModule*> Engine::modules() const {
-  std::vector<const LoadedModule*> all{&loader_};
-  if (tokenizer_) all.push_back(&tokenizer_);
-  all.insert(all.end(), {&compute_, &comm_, &attention_, &decoder_});
+std::vector<std::pair<const ModuleDescriptor*, std::string>> Engine::modules() const {
+  std::vector<std::pair<const ModuleDescriptor*, std::string>> all;
+  const auto add = [&all](const auto& part) {
+    if (part) all.emplace_back(&part.descriptor(), part.file());
+  };
+  add(loader_);
+  add(tokenizer_);
+  add(compute_);
+  add(comm_);
+  add(attention_);
+  add(decoder_);
   return all;
 }
 

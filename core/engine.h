@@ -68,13 +68,13 @@ class Engine {
   ModelShape model() const { return model_; }
   std::int32_t max_rows() const { return shape_.max_rows; }
   std::int32_t max_out() const { return shape_.max_out; }
-  const Loader& loader() const { return *loader_; }
+  const Loader& loader() const { return *loader_.get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  ///< nullptr without [tokenizer]
   ComputeInfo compute_info() const { return compute_->info(); }
   /// Bytes by part of the session's one allocation.
   const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
-  /// The modules in the order of wiring.
-  std::vector<const LoadedModule*> modules() const;
+  /// The modules in the order of wiring, with the files they came from.
+  std::vector<std::pair<const ModuleDescriptor*, std::string>> modules() const;
 
  private:
   struct Plan {
