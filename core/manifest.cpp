@@ -4,13 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 
+#include "core/options_toml.h"
 #include "core/text.h"
-#include "core/toml_tools.h"
 
 // A manifest is read from the file named outwards: its own table, below it the table of the file it
 // extends, and so on; then each --set on top. Merging moves nodes, and a toml++ node that is moved
@@ -25,41 +25,28 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::size_t kMaxChain = 16;  // files that extend one another
 
-struct Section {
-  std::string_view name;
-  bool is_module;
-  bool required;
-};
-constexpr std::array<Section, 9> kSections{{{"engine", false, false},
-                                            {"modules", false, false},
-                                            {"loader", true, true},
-                                            {"tokenizer", true, false},
-                                            {"compute", true, true},
-                                            {"comm", true, true},
-                                            {"attention", true, true},
-                                            {"decoder", true, true},
-                                            {"sampling", false, false}}};
+// Sections; the first five name modules that every manifest needs, the sixth one that it may have.
+constexpr std::string_view kSections[] = {"loader",    "compute", "comm",    "attention", "decoder",
+                                          "tokenizer", "engine",  "modules", "sampling"};
+constexpr std::size_t kRequired = 5;
+constexpr std::size_t kModules = 6;
+
+Error bad(std::string_view where, std::string_view why, Errc code = Errc::invalid_argument) {
+  return Error{code, fmt::format("{}: {}", where, why)};
+}
 
 Result<std::string> read_text(const std::string& path) {
   const std::string name = printable(path);
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) {
-    return Error{Errc::not_found, fmt::format("{}: no such file", name)};
-  }
-  if (status.type() != fs::file_type::regular) {
-    return Error{Errc::invalid_argument, fmt::format("{}: not a regular file", name)};
-  }
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::not_found) return bad(name, "no such file", Errc::not_found);
+  if (type != fs::file_type::regular) return bad(name, "not a regular file");
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return Error{Errc::io, fmt::format("{}: cannot be read", name)};
-  }
+  if (!file.is_open() || file.bad()) return bad(name, "cannot be read", Errc::io);
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) {
-    return Error{Errc::invalid_argument, fmt::format("{}: over 1 MiB: this is no manifest", name)};
-  }
+  if (text.size() > kMaxFileBytes) return bad(name, "over 1 MiB: this is no manifest");
   return text;
 }
 
@@ -86,24 +73,21 @@ Result<toml::table> load_chain(const std::string& path, std::vector<fs::path>& c
 
   const std::string where =
       fmt::format("{}: extends = {}", position(extends->source()), show(*extends));
-  const auto fail = [&where](Errc code, std::string_view why) {
-    return Error{code, fmt::format("{}: {}", where, why)};
-  };
   const auto name = extends->value_exact<std::string>();
   if (!name || name->empty() || name->find('\0') != name->npos) {
-    return fail(Errc::invalid_argument, "want the path of a manifest");
+    return bad(where, "want the path of a manifest");
   }
   const std::string base_path = (fs::path(path).parent_path() / *name).lexically_normal().string();
   const fs::path base_file = fs::weakly_canonical(base_path, error);
   if (std::find(chain.begin(), chain.end(), base_file) != chain.end()) {
-    return fail(Errc::invalid_argument, "this file is already being extended: a cycle");
+    return bad(where, "this file is being extended already: a cycle");
   }
   if (chain.size() >= kMaxChain) {
-    return fail(Errc::invalid_argument, fmt::format("want at most {} files in a row", kMaxChain));
+    return bad(where, fmt::format("want at most {} files in a row", kMaxChain));
   }
   Result<toml::table> base = load_chain(base_path, chain);
-  if (!base && base.error().code == Errc::not_found && chain.back() != base_file) {
-    return fail(Errc::not_found, base.error().message);
+  if (!base && chain.back() != base_file) {  // it is the base itself that cannot be read
+    return bad(where, base.error().message, base.error().code);
   }
   EBB_ASSIGN(toml::table merged, std::move(base));
   table.erase("extends");
@@ -117,8 +101,7 @@ Result<toml::table> parse_override(const std::string& argument) {
   const bool control = std::any_of(argument.begin(), argument.end(),
                                    [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   if (equals == argument.npos || control) {
-    return Error{Errc::invalid_argument,
-                 fmt::format("{}: want section.key=value on one line", printable(source))};
+    return bad(printable(source), "want section.key=value on one line");
   }
   const std::string key = argument.substr(0, equals);
   std::string value = argument.substr(equals + 1);
@@ -136,73 +119,58 @@ Result<toml::table> parse_override(const std::string& argument) {
 
 }  // namespace
 
-struct Manifest::Tables {
+struct Manifest::Tree {
   toml::table root;
 };
 
 Result<Manifest> Manifest::load(const std::string& path,
-                                const std::vector<std::string>& overrides) noexcept {
-  try {
-    return load_checked(path, overrides);
-  } catch (const std::exception& thrown) {
-    return Error{Errc::internal, printable(path) + ": " + printable(thrown.what())};
-  }
-}
-
-Result<Manifest> Manifest::load_checked(const std::string& path,
-                                        const std::vector<std::string>& overrides) {
+                                const std::vector<std::string>& overrides) noexcept try {
   std::vector<fs::path> chain;
   Manifest manifest;
   manifest.path_ = path;
-  manifest.tables_ = std::make_shared<Tables>();
-  EBB_ASSIGN(manifest.tables_->root, load_chain(path, chain));
+  manifest.tree_ = std::make_shared<Tree>();
+  EBB_ASSIGN(manifest.tree_->root, load_chain(path, chain));
   for (const std::string& argument : overrides) {
     EBB_ASSIGN(toml::table above, parse_override(argument));
-    merge(manifest.tables_->root, std::move(above));
+    merge(manifest.tree_->root, std::move(above));
   }
   EBB_TRY(manifest.read());
   return manifest;
+} catch (const std::exception& thrown) {
+  return bad(printable(path), printable(thrown.what()), Errc::internal);
 }
 
 Status Manifest::read() {
   std::vector<std::string> mistakes;
+  const auto mistake = [&mistakes](std::string_view where, std::string_view why) {
+    mistakes.push_back(bad(where, why).message);
+  };
+  for (const auto& [key, value] : tree_->root) {
+    const std::string where = position(key.source()) + ": " + printable(key.str(), 60);
+    if (std::find(std::begin(kSections), std::end(kSections), key.str()) == std::end(kSections)) {
+      mistake(where, fmt::format("unknown; known sections: {}", fmt::join(kSections, ", ")));
+    } else if (!value.is_table()) {
+      mistake(where, "want a table, [" + std::string(key.str()) + "]");
+    }
+  }
+  for (const std::string_view kind : std::span(kSections).first<kModules>()) {
+    const toml::node* section = tree_->root.get(kind);
+    if (!section && std::find(kSections, kSections + kRequired, kind) != kSections + kRequired) {
+      mistake(printable(path_), fmt::format("[{}] is missing: want module = \"NAME\" in it", kind));
+    }
+    if (!section || !section->is_table()) continue;
+    const std::string where = options(kind)->where("module");
+    const toml::node* spelled = section->as_table()->get("module");
+    const auto name = spelled ? spelled->value_exact<std::string>() : std::nullopt;
+    if (!name || name->empty()) {
+      mistake(where, "want the name of a module, in quotes");
+    } else {
+      modules_.push_back({std::string(kind), *name, folder_of(spelled->source()), where});
+    }
+  }
   const auto finish = [&mistakes](Options& options) {
     if (Status status = options.finish(); !status) mistakes.push_back(status.error().message);
   };
-  for (const auto& [key, value] : tables_->root) {
-    const bool known = std::any_of(kSections.begin(), kSections.end(),
-                                   [&key = key](const Section& s) { return s.name == key.str(); });
-    if (known && value.is_table()) continue;
-    std::string want = "want a table";
-    if (!known) {
-      want = "unknown; known sections:";
-      for (const Section& section : kSections) want.append(" ").append(section.name);
-    }
-    mistakes.push_back(fmt::format("{}: {}: {}", position(known ? value.source() : key.source()),
-                                   printable(key.str(), 60), want));
-  }
-  for (const Section& section : kSections) {
-    if (!section.is_module) continue;
-    const toml::node* node = tables_->root.get(section.name);
-    if (!node && section.required) {
-      mistakes.push_back(fmt::format("{}: [{}] is missing: want module = \"NAME\" in it",
-                                     printable(path_), section.name));
-    }
-    if (!node || !node->is_table()) continue;
-    std::unique_ptr<Options> keys = options(section.name);
-    ModuleChoice choice{std::string(section.name), keys->get_string("module", ""), "",
-                        keys->where("module")};
-    const toml::node* spelled = node->as_table()->get("module");
-    if (!spelled || (spelled->is_string() && choice.name.empty())) {
-      mistakes.push_back(choice.where + ": want the name of a module in quotes");
-    } else if (!spelled->is_string()) {
-      mistakes.push_back(fmt::format("{} = {}: want the name of a module in quotes", choice.where,
-                                     show(*spelled)));
-    } else if (const auto& file = spelled->source().path; !file->starts_with(kOverridePrefix)) {
-      choice.folder = fs::path(*file).parent_path().string();
-    }
-    modules_.push_back(std::move(choice));
-  }
 
   const auto engine = options("engine");
   engine_.name = engine->get_string("name", "ebb");
@@ -236,20 +204,16 @@ const ModuleChoice* Manifest::module(std::string_view kind) const {
 }
 
 std::unique_ptr<Options> Manifest::options(std::string_view kind) const {
-  const toml::table* table = tables_->root[kind].as_table();
-  std::shared_ptr<const toml::table> keys(tables_, table);  // keeps the whole tree alive
-  if (!table) keys = std::make_shared<const toml::table>();
-  std::unique_ptr<Options> made = make_options(std::string(kind), std::move(keys), path_);
-  const bool is_module = std::any_of(kSections.begin(), kSections.end(), [kind](const Section& s) {
-    return s.name == kind && s.is_module;
-  });
-  if (is_module && made->has("module")) (void)made->get_string("module", "");
+  std::shared_ptr<const toml::table> keys(tree_, tree_->root[kind].as_table());  // holds the tree
+  if (!keys) keys = std::make_shared<const toml::table>();
+  std::unique_ptr<Options> made = make_options(std::string(kind), std::move(keys));
+  if (module(kind)) (void)made->get_string("module", "");  // the core's own key
   return made;
 }
 
 std::string Manifest::effective() const {
   std::ostringstream text;
-  text << toml::toml_formatter(tables_->root, toml::format_flags::none) << '\n';
+  text << toml::toml_formatter(tree_->root, toml::format_flags::none) << '\n';
   return text.str();
 }
 

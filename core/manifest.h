@@ -60,13 +60,11 @@ class Manifest {
   const std::string& path() const { return path_; }
 
  private:
-  struct Tables;
-  static Result<Manifest> load_checked(const std::string& path,
-                                       const std::vector<std::string>& overrides);
+  struct Tree;  // the merged toml::table
   Status read();
 
   std::string path_;
-  std::shared_ptr<Tables> tables_;
+  std::shared_ptr<Tree> tree_;
   EngineSettings engine_;
   SamplingSettings sampling_;
   std::string modules_folder_;

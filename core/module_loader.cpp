@@ -104,43 +104,17 @@ Result<OpenModule> ModuleLoader::open(const ModuleChoice& choice, std::string_vi
   return opened;
 }
 
-Result<std::unique_ptr<Module, DestroyModule>> ModuleLoader::load_any(const ModuleChoice& choice,
-                                                                      std::string_view kind,
-                                                                      Host& host,
-                                                                      Options& options) const {
-  EBB_ASSIGN(OpenModule opened, open(choice, kind));
-  EBB_ASSIGN(Module * made, opened.descriptor->create(host, options));
-  if (!made) return refuse(opened.file, "create made nothing and reported no error");
-  std::unique_ptr<Module, DestroyModule> module(made, DestroyModule{std::move(opened)});
-  EBB_TRY(options.finish());  // create may have forgotten to ask
-  return module;
-}
-
-Result<std::vector<ModuleInfo>> list_modules(const std::string& folder) {
+Result<std::vector<Result<OpenModule>>> list_modules(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().extension() == ".so") files.push_back(entry->path());
   }
-  if (error)
-    return Error{Errc::not_found, fmt::format("{}: {}", printable(folder), error.message())};
+  if (error) return Error{Errc::not_found, printable(folder) + ": " + error.message()};
   std::sort(files.begin(), files.end());
-  std::vector<ModuleInfo> modules;
-  for (const fs::path& file : files) {
-    ModuleInfo& info = modules.emplace_back();
-    info.file = file.string();
-    Result<OpenModule> opened = open_file(file, "");
-    if (!opened) {
-      info.error = opened.error().message;
-      continue;
-    }
-    const ModuleDescriptor& descriptor = *opened->descriptor;
-    info.kind = descriptor.kind;
-    info.name = descriptor.name;
-    info.version = descriptor.version;
-    info.options = descriptor.options;
-  }
+  std::vector<Result<OpenModule>> modules;
+  for (const fs::path& file : files) modules.push_back(open_file(file, ""));
   return modules;
 }
 

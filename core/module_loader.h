@@ -40,13 +40,6 @@ class ModulePtr {
   std::unique_ptr<Module, DestroyModule> module_;
 };
 
-/// What one file of a modules folder holds.
-struct ModuleInfo {
-  std::string file;
-  std::string kind, name, version, options;  ///< of the descriptor; empty if there is an error
-  std::string error;                         ///< why the file cannot be used, or ""
-};
-
 /// Opens modules. A bare name means NAME.so in the modules folder and nowhere else; a name with '/'
 /// is a path from the folder of the manifest that spells it. No search path, no current directory.
 /// A file is checked in this order, before anything in it is called: regular and whole, opens,
@@ -62,22 +55,23 @@ class ModuleLoader {
   template <class Interface>
   Result<ModulePtr<Interface>> load(const ModuleChoice& choice, Host& host,
                                     Options& options) const {
-    auto made = load_any(choice, Interface::kKind, host, options);
-    if (!made) return std::move(made).error();
-    return ModulePtr<Interface>(*std::move(made));
+    EBB_ASSIGN(OpenModule opened, open(choice, Interface::kKind));
+    EBB_ASSIGN(Module * made, opened.descriptor->create(host, options));
+    if (!made)
+      return Error{Errc::internal, opened.file + ": create made nothing, without a reason"};
+    ModulePtr<Interface> module({made, DestroyModule{std::move(opened)}});
+    EBB_TRY(options.finish());  // create may have forgotten to ask
+    return module;
   }
 
   /// The checks alone.
   Result<OpenModule> open(const ModuleChoice& choice, std::string_view kind) const;
 
  private:
-  Result<std::unique_ptr<Module, DestroyModule>> load_any(const ModuleChoice& choice,
-                                                          std::string_view kind, Host& host,
-                                                          Options& options) const;
   std::string folder_;
 };
 
-/// Every .so of `folder`, by file name. Opens them, creates nothing.
-Result<std::vector<ModuleInfo>> list_modules(const std::string& folder);
+/// Every .so of `folder` in the order of names, each opened and checked, or why it cannot be used.
+Result<std::vector<Result<OpenModule>>> list_modules(const std::string& folder);
 
 }  // namespace ebb

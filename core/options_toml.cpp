@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <set>
 #include <sstream>
 
 #include "core/text.h"
-#include "core/toml_tools.h"
 
 // Reading a table never stops at a mistake: a getter that finds one notes it, with the position the
 // value had in its own file, and answers with the default. finish() adds the keys that no getter
@@ -47,6 +45,21 @@ std::optional<std::string> text_of(const toml::node& node) {
   return node.value_exact<std::string>();
 }
 
+std::optional<std::string> path_of(const toml::node& node) {
+  const auto text = text_of(node);
+  if (!text || text->empty() || text->find('\0') != text->npos) return std::nullopt;
+  return (std::filesystem::path(folder_of(node.source())) / *text).lexically_normal().string();
+}
+
+auto size_in(std::uint64_t low, std::uint64_t high) {
+  return [low, high](const toml::node& node) {
+    const auto number = node.value_exact<std::int64_t>();
+    auto bytes = parse_size(text_of(node).value_or(""));
+    if (number && *number >= 0) bytes = static_cast<std::uint64_t>(*number);
+    return bytes && *bytes >= low && *bytes <= high ? bytes : std::nullopt;
+  };
+}
+
 auto int_in(std::int64_t low, std::int64_t high) {
   return [low, high](const toml::node& node) {
     const auto value = node.value_exact<std::int64_t>();
@@ -76,8 +89,8 @@ std::string want(std::string_view what, Number low, Number high) {
 
 class TomlOptions final : public Options {
  public:
-  TomlOptions(std::string section, std::shared_ptr<const toml::table> table, std::string origin)
-      : section_(std::move(section)), table_(std::move(table)), origin_(std::move(origin)) {}
+  TomlOptions(std::string section, std::shared_ptr<const toml::table> table)
+      : section_(std::move(section)), table_(std::move(table)) {}
 
   bool get_bool(std::string_view key, bool fallback) noexcept override {
     return read<bool>(key, fallback, "want true or false",
@@ -96,17 +109,9 @@ class TomlOptions final : public Options {
 
   std::uint64_t get_size(std::string_view key, std::uint64_t fallback, std::uint64_t low,
                          std::uint64_t high) noexcept override {
-    return read<std::uint64_t>(
-        key, fallback, want("bytes (512, \"64KiB\", \"16GiB\", \"5GB\")", low, high),
-        [&](const toml::node& node) -> std::optional<std::uint64_t> {
-          std::optional<std::uint64_t> bytes;
-          if (const auto number = node.value_exact<std::int64_t>(); number && *number >= 0) {
-            bytes = static_cast<std::uint64_t>(*number);
-          } else if (const auto text = node.value_exact<std::string_view>()) {
-            bytes = parse_size(*text);
-          }
-          return bytes && *bytes >= low && *bytes <= high ? bytes : std::nullopt;
-        });
+    return read<std::uint64_t>(key, fallback,
+                               want("bytes (512, \"64KiB\", \"16GiB\", \"5GB\")", low, high),
+                               size_in(low, high));
   }
 
   std::string get_string(std::string_view key, std::string_view fallback) noexcept override {
@@ -115,27 +120,17 @@ class TomlOptions final : public Options {
 
   std::size_t get_choice(std::string_view key, std::size_t fallback,
                          const std::vector<std::string_view>& allowed) noexcept override {
+    const auto index_of = [&allowed](const toml::node& node) -> std::optional<std::size_t> {
+      const auto found = std::find(allowed.begin(), allowed.end(), text_of(node).value_or(""));
+      if (found == allowed.end()) return std::nullopt;
+      return static_cast<std::size_t>(found - allowed.begin());
+    };
     return read<std::size_t>(key, fallback, fmt::format("want one of {}", fmt::join(allowed, ", ")),
-                             [&](const toml::node& node) -> std::optional<std::size_t> {
-                               const auto text = node.value_exact<std::string_view>();
-                               if (!text) return std::nullopt;
-                               const auto found = std::find(allowed.begin(), allowed.end(), *text);
-                               if (found == allowed.end()) return std::nullopt;
-                               return static_cast<std::size_t>(found - allowed.begin());
-                             });
+                             index_of);
   }
 
   std::string get_path(std::string_view key) noexcept override {
-    return read<std::string>(
-        key, "", "want a file path", [](const toml::node& node) -> std::optional<std::string> {
-          const auto text = node.value_exact<std::string_view>();
-          if (!text || text->empty() || text->find('\0') != text->npos) return std::nullopt;
-          const bool of_file =
-              node.source().path && !node.source().path->starts_with(kOverridePrefix);
-          std::filesystem::path folder;
-          if (of_file) folder = std::filesystem::path(*node.source().path).parent_path();
-          return (folder / *text).lexically_normal().string();
-        });
+    return read<std::string>(key, "", "want a file path", path_of);
   }
 
   std::vector<std::int64_t> get_int_list(std::string_view key,
@@ -161,22 +156,19 @@ class TomlOptions final : public Options {
   }
 
   Status finish() noexcept override {
-    std::set<std::string> all = mistakes_;
     for (const auto& [key, value] : *table_) {
       if (asked_.contains(key.str())) continue;
-      const std::string known = asked_.empty() ? "there are no keys here"
-                                               : fmt::format("known: {}", fmt::join(asked_, ", "));
-      all.insert(fmt::format("{}: [{}] {}: unknown key; {}", position(key.source()), section_,
-                             printable(key.str(), 60), known));
+      mistakes_.insert(fmt::format("{}: [{}] {}: unknown key; known: {}", position(key.source()),
+                                   section_, printable(key.str(), 60), fmt::join(asked_, ", ")));
     }
-    if (all.empty()) return ok_status();
-    return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(all, "\n"))};
+    if (mistakes_.empty()) return ok_status();
+    return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(mistakes_, "\n"))};
   }
 
  private:
   std::string label(const toml::node* value, std::string_view key) const {
-    const std::string at = position(value ? value->source() : table_->source());
-    return fmt::format("{}: [{}] {}", at.empty() ? origin_ : at, section_, printable(key, 60));
+    return fmt::format("{}: [{}] {}", position(value ? value->source() : table_->source()),
+                       section_, printable(key, 60));
   }
 
   void note(const toml::node& value, std::string_view key, std::string_view wanted) {
@@ -214,7 +206,6 @@ class TomlOptions final : public Options {
 
   std::string section_;
   std::shared_ptr<const toml::table> table_;
-  std::string origin_;
   std::set<std::string, std::less<>> asked_;
   std::set<std::string> mistakes_;
 };
@@ -235,9 +226,14 @@ Result<toml::table> parse_toml(std::string_view text, const std::string& source)
 }
 
 std::string position(const toml::source_region& source) {
-  if (!source.path) return "";
+  if (!source.path) return "manifest";
   if (source.path->starts_with(kOverridePrefix)) return printable(*source.path);
   return fmt::format("{}:{}:{}", printable(*source.path), source.begin.line, source.begin.column);
+}
+
+std::string folder_of(const toml::source_region& source) {
+  if (!source.path || source.path->starts_with(kOverridePrefix)) return "";
+  return std::filesystem::path(*source.path).parent_path().string();
 }
 
 std::string show(const toml::node& value) {
@@ -247,16 +243,9 @@ std::string show(const toml::node& value) {
   return printable(text.view(), 60);
 }
 
-std::unique_ptr<Options> make_options(std::string section, std::shared_ptr<const toml::table> table,
-                                      std::string origin) {
-  return std::make_unique<TomlOptions>(std::move(section), std::move(table), std::move(origin));
-}
-
-Result<std::unique_ptr<Options>> parse_options(std::string_view text, std::string section,
-                                               const std::string& source) {
-  EBB_ASSIGN(toml::table table, parse_toml(text, source));
-  return make_options(std::move(section), std::make_shared<const toml::table>(std::move(table)),
-                      source);
+std::unique_ptr<Options> make_options(std::string section,
+                                      std::shared_ptr<const toml::table> table) {
+  return std::make_unique<TomlOptions>(std::move(section), std::move(table));
 }
 
 }  // namespace ebb
