@@ -119,10 +119,11 @@ inline double max_abs(std::span<const double> x) {
   return result;
 }
 
-/// Rounds each run of `block` values as an FP8 cache would: a shared power-of-two scale, then E4M3.
+/// Rounds each run of `block` values (the last may be shorter) as an FP8 cache would: a shared
+/// power-of-two scale, then E4M3.
 inline void simulate_fp8(std::span<double> x, std::size_t block = 64) {
   for (std::size_t begin = 0; begin < x.size(); begin += block) {
-    const std::span<double> part = x.subspan(begin, block);
+    const std::span<double> part = x.subspan(begin, std::min(block, x.size() - begin));
     const double scale = power_of_two_at_least(std::max(max_abs(part), 1e-4) / 448);
     for (double& value : part) value = scale * round_e4m3(value / scale);
   }
@@ -131,7 +132,7 @@ inline void simulate_fp8(std::span<double> x, std::size_t block = 64) {
 /// Rounds each run of `block` values to FP4 with a shared power-of-two scale.
 inline void simulate_fp4(std::span<double> x, std::size_t block = 32) {
   for (std::size_t begin = 0; begin < x.size(); begin += block) {
-    const std::span<double> part = x.subspan(begin, block);
+    const std::span<double> part = x.subspan(begin, std::min(block, x.size() - begin));
     const double smallest = std::ldexp(6.0, -126);
     const double scale = power_of_two_at_least(std::max(max_abs(part), smallest) / 6);
     for (double& value : part) value = scale * round_e2m1(value / scale);
