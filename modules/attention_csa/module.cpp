@@ -72,11 +72,10 @@ class AttentionCsa final : public Attention {
         config_(std::move(config)),
         kv_format_(kv_format),
         index_format_(index_format),
-        window_frequency_(rope_frequencies(config_.n_rot, config_.rope_base)),
-        chunk_frequency_(
-            yarn_frequencies(config_.n_rot, config_.compress_rope_base,
-                             YarnParameters{config_.yarn_factor, config_.yarn_original_context,
-                                            config_.yarn_beta_fast, config_.yarn_beta_slow})) {
+        window_frequency_(frequencies({.base = config_.rope_base})),
+        chunk_frequency_(frequencies({config_.compress_rope_base, config_.yarn_factor,
+                                      config_.yarn_original_context, config_.yarn_beta_fast,
+                                      config_.yarn_beta_slow})) {
     layers_.resize(static_cast<std::size_t>(config_.n_layers));
     for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i].ratio = config_.ratio[i];
   }
@@ -189,6 +188,12 @@ class AttentionCsa final : public Attention {
   }
 
  private:
+  /// Radians per token of every rotated pair.
+  std::vector<double> frequencies(const RopeScaling& scaling) const {
+    std::vector<double> values(static_cast<std::size_t>(config_.n_rot / 2));
+    rope_frequencies(scaling, config_.n_rot / 2, values.data());
+    return values;
+  }
   Result<Weight> matrix(std::int32_t layer, const char* suffix) {
     return compute_.import_matrix(*loader_.tensor(deepseek4::layer_tensor(layer, suffix)));
   }

@@ -120,9 +120,9 @@ class ComputeCpu final : public Compute {
         std::uint16_t half = 0;
         std::memcpy(&half, tensor.data + 2 * i, 2);
         if (tensor.type == DType::f16) {
-          values[i] = f16_to_f32(half);
+          values[i] = f16_to_float(half);
         } else if (tensor.type == DType::bf16) {
-          values[i] = bf16_to_f32(half);
+          values[i] = bf16_to_float(half);
         } else {
           return make_error(Errc::incompatible, "compute_cpu: tensor %s: want F32, F16 or BF16",
                             std::string(tensor.name).c_str());
