@@ -1,0 +1,369 @@
+// A task is one row with a block of its heads. All heads read the same rows, so the keys are taken
+// in tiles of kTile rows: scores of the whole block against the tile, one step of an online
+// softmax, then the weighted sum of the tile's rows. The running maximum starts at the sink logit
+// with denominator 1 (0 for -inf), which puts the sink into both.
+//
+// A score is summed over dims in lanes that are folded in one fixed order, and an output dim over
+// keys in order; tiles are cut from the row's own list of keys. So the bits of a head depend on its
+// row alone, not on the batch or on how heads are grouped. Tiles hold pointers: rows that are
+// stored as f32 are read in place, others are decoded to scratch. No row outside the list is
+// touched.
+
+#include "kernels/cpu/attend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/chunks.h"
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/rope.h"
+#include "kernels/row_format.h"
+
+// Highway wants this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attend.cpp"
+#include "kernels/cpu/simd_targets.h"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
+
+#ifndef EBB_CPU_ATTEND_ONCE
+#define EBB_CPU_ATTEND_ONCE
+namespace ebb::cpu {
+namespace {
+
+constexpr std::int32_t kTile = 32;      // keys per pass
+constexpr std::int32_t kHeadGroup = 4;  // heads in registers at a time
+constexpr std::int32_t kMaxLanes = 16;  // widths are padded to this many floats
+
+std::int32_t round_up(std::int32_t value, std::int32_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+struct AttendPlan {
+  AttendArgs args;
+  std::int32_t ring_rot = 0;  // n_rot of row_format.h
+  std::int32_t chunk_rot = 0;
+  std::int32_t d_padded = 0;
+};
+
+/// A task's scratch, carved in this order; widths padded with zeros.
+struct AttendScratch {
+  float* q;        // [heads, d_padded]
+  float* sum;      // [heads, d_padded] running weighted sums
+  float* tile;     // [kTile, d_padded] decoded rows
+  float* weight;   // [heads, kTile] scores, then softmax weights
+  float* largest;  // [heads] running maximum
+  float* total;    // [heads] running denominator
+  float* rescale;  // [heads] what the sums are multiplied by in this tile
+
+  static std::size_t bytes(std::int32_t heads, std::int32_t d_padded) {
+    return sizeof(float) *
+           (2 * static_cast<std::size_t>(heads) * d_padded +
+            static_cast<std::size_t>(kTile) * d_padded + static_cast<std::size_t>(heads) * kTile +
+            3 * static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+  }
+  AttendScratch(std::byte* memory, std::int32_t heads, std::int32_t d_padded) {
+    float* at = reinterpret_cast<float*>(memory);
+    const auto take = [&](std::size_t count) {
+      float* const place = at;
+      at += count;
+      return place;
+    };
+    q = take(static_cast<std::size_t>(heads) * d_padded);
+    sum = take(static_cast<std::size_t>(heads) * d_padded);
+    tile = take(static_cast<std::size_t>(kTile) * d_padded);
+    weight = take(static_cast<std::size_t>(heads) * kTile);
+    largest = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+    total = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+    rescale = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+  }
+};
+
+/// The keys of one row, in order: window, then chunks.
+struct KeyList {
+  std::int32_t window_first;
+  std::int32_t n_window;
+  std::int32_t n_keys;
+  const std::int32_t* ids;
+
+  KeyList(const AttendArgs& a, std::int32_t row) {
+    const std::int32_t pos = a.step.pos[row];
+    window_first = window_begin(pos, a.window);
+    n_window = pos - window_first + 1;
+    n_keys = n_window;
+    ids = nullptr;
+    if (a.chunks.data == nullptr) return;
+    if (a.ids != nullptr) {
+      ids = a.ids + static_cast<std::int64_t>(row) * a.top_k;
+      n_keys += a.count[row];
+    } else {
+      n_keys += visible_chunks(pos, a.ratio);
+    }
+  }
+};
+
+/// Points `rows` at the keys [first, first + n) of the list, decoding where needed.
+void load_tile(const AttendPlan& plan, std::int32_t row, const KeyList& keys, std::int32_t first,
+               std::int32_t n, float* tile, const float** rows) {
+  const AttendArgs& a = plan.args;
+  const std::int32_t seq = a.step.seq[row];
+  for (std::int32_t j = 0; j < n; ++j) {
+    const std::int32_t key = first + j;
+    const bool in_window = key < keys.n_window;
+    const RowStore& store = in_window ? a.ring : a.chunks;
+    std::int64_t place;
+    if (in_window) {
+      place = ring_index(keys.window_first + key, store.n_rows);
+    } else {
+      place = key - keys.n_window;
+      if (keys.ids != nullptr) place = keys.ids[place];
+    }
+    const std::byte* const stored = row_at(store, seq, place);
+    if (store.format == RowFormat::f32 && a.d == plan.d_padded) {
+      rows[j] = reinterpret_cast<const float*>(stored);
+    } else {
+      float* const decoded = tile + static_cast<std::int64_t>(j) * plan.d_padded;
+      decode_row_fast(store.format, a.d, in_window ? plan.ring_rot : plan.chunk_rot, stored,
+                      decoded);
+      rows[j] = decoded;
+    }
+  }
+  // The score loop takes keys in groups: let the last group be whole.
+  for (std::int32_t j = n; j < kTile; ++j) rows[j] = rows[n - 1];
+}
+
+}  // namespace
+}  // namespace ebb::cpu
+#endif  // EBB_CPU_ATTEND_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::CappedTag<float, kMaxLanes>;
+using Vector = hn::Vec<Tag>;
+
+// 16 accumulators and their operands want 32 registers.
+constexpr std::int32_t kKeyGroup = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr std::int32_t kDimGroup = kKeyGroup;
+
+/// score[h][j] = q[h] . rows[j] for kHeadGroup heads and kKeyGroup keys.
+void ScoreGroup(const float* q, std::int32_t d, const float* const* rows, float* score) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  Vector sums[kHeadGroup][kKeyGroup];
+  for (auto& row : sums) {
+    for (Vector& sum : row) sum = hn::Zero(tag);
+  }
+  for (std::int32_t i = 0; i < d; i += lanes) {
+    Vector k[kKeyGroup];
+    for (std::int32_t j = 0; j < kKeyGroup; ++j) k[j] = hn::LoadU(tag, rows[j] + i);
+    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+      const Vector x = hn::LoadU(tag, q + h * d + i);
+      for (std::int32_t j = 0; j < kKeyGroup; ++j) sums[h][j] = hn::MulAdd(x, k[j], sums[h][j]);
+    }
+  }
+  for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+    for (std::int32_t j = 0; j < kKeyGroup; ++j) {
+      score[h * kTile + j] = hn::GetLane(hn::SumOfLanes(tag, sums[h][j]));
+    }
+  }
+}
+
+/// One step of the online softmax: turns the scores of a head's n keys into weights.
+void SoftmaxStep(float* weight, std::int32_t n, float scale, float* largest, float* total,
+                 float* rescale) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  for (std::int32_t j = n; j < kTile; ++j) weight[j] = -INFINITY;
+  const Vector factor = hn::Set(tag, scale);
+  const Vector lowest = hn::Set(tag, -INFINITY);
+  Vector best = hn::Set(tag, *largest);
+  for (std::int32_t j = 0; j < kTile; j += lanes) {
+    // The padding must stay -inf whatever the sign of the scale.
+    const Vector score = hn::LoadU(tag, weight + j);
+    const Vector scaled = hn::IfThenElse(hn::Eq(score, lowest), lowest, hn::Mul(score, factor));
+    hn::StoreU(scaled, tag, weight + j);
+    best = hn::Max(best, scaled);
+  }
+  const float old = *largest;
+  const float now = hn::GetLane(hn::MaxOfLanes(tag, best));
+  // Nothing but -inf so far: subtracting it would make NaN.
+  const Vector base = hn::Set(tag, now == -INFINITY ? 0.0f : now);
+  Vector sum = hn::Zero(tag);
+  for (std::int32_t j = 0; j < kTile; j += lanes) {
+    const Vector p = hn::Exp(tag, hn::Sub(hn::LoadU(tag, weight + j), base));
+    hn::StoreU(p, tag, weight + j);
+    sum = hn::Add(sum, p);
+  }
+  *rescale = now == old ? 1.0f : hn::GetLane(hn::Exp(tag, hn::Sub(hn::Set(tag, old), base)));
+  *total = *total * *rescale + hn::GetLane(hn::SumOfLanes(tag, sum));
+  *largest = now;
+}
+
+/// sum[h] = sum[h] * rescale[h] + sum_j weight[h][j] * rows[j], for kHeadGroup heads.
+void AccumulateGroup(const float* weight, const float* rescale, const float* const* rows,
+                     std::int32_t n, std::int32_t d, float* sum) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  const auto block = [&]<std::int32_t kVectors>(std::int32_t i) {
+    Vector sums[kHeadGroup][kVectors];
+    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+      const Vector factor = hn::Set(tag, rescale[h]);
+      for (std::int32_t v = 0; v < kVectors; ++v) {
+        sums[h][v] = hn::Mul(hn::LoadU(tag, sum + h * d + i + v * lanes), factor);
+      }
+    }
+    for (std::int32_t j = 0; j < n; ++j) {
+      Vector value[kVectors];
+      for (std::int32_t v = 0; v < kVectors; ++v)
+        value[v] = hn::LoadU(tag, rows[j] + i + v * lanes);
+      for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+        const Vector p = hn::Set(tag, weight[h * kTile + j]);
+        for (std::int32_t v = 0; v < kVectors; ++v) {
+          sums[h][v] = hn::MulAdd(p, value[v], sums[h][v]);
+        }
+      }
+    }
+    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+      for (std::int32_t v = 0; v < kVectors; ++v) {
+        hn::StoreU(sums[h][v], tag, sum + h * d + i + v * lanes);
+      }
+    }
+  };
+  std::int32_t i = 0;
+  for (; i + kDimGroup * lanes <= d; i += kDimGroup * lanes) {
+    block.template operator()<kDimGroup>(i);
+  }
+  for (; i < d; i += lanes) block.template operator()<1>(i);
+}
+
+void Attend(const AttendPlan& plan, std::int32_t row, std::int32_t first_head, std::int32_t n_heads,
+            std::byte* memory) {
+  const AttendArgs& a = plan.args;
+  const std::int32_t heads = round_up(n_heads, kHeadGroup);
+  const std::int32_t d = plan.d_padded;
+  const AttendScratch s(memory, heads, d);
+  const float* const q = a.q + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
+  std::memset(s.q, 0, static_cast<std::size_t>(heads) * d * sizeof(float));
+  std::memset(s.sum, 0, static_cast<std::size_t>(heads) * d * sizeof(float));
+  if (a.d != d) std::memset(s.tile, 0, static_cast<std::size_t>(kTile) * d * sizeof(float));
+  for (std::int32_t h = 0; h < heads; ++h) {
+    s.largest[h] = h < n_heads ? a.sink[first_head + h] : 0.0f;
+    s.total[h] = s.largest[h] == -INFINITY ? 0.0f : 1.0f;
+    if (h < n_heads) {
+      std::memcpy(s.q + h * d, q + h * a.d, static_cast<std::size_t>(a.d) * sizeof(float));
+    }
+  }
+
+  const KeyList keys(a, row);
+  const float* rows[kTile];
+  for (std::int32_t first = 0; first < keys.n_keys; first += kTile) {
+    const std::int32_t n = std::min(kTile, keys.n_keys - first);
+    load_tile(plan, row, keys, first, n, s.tile, rows);
+    for (std::int32_t h = 0; h < heads; h += kHeadGroup) {
+      for (std::int32_t j = 0; j < n; j += kKeyGroup) {
+        ScoreGroup(s.q + h * d, d, rows + j, s.weight + h * kTile + j);
+      }
+      for (std::int32_t k = h; k < h + kHeadGroup; ++k) {
+        SoftmaxStep(s.weight + k * kTile, n, a.scale, s.largest + k, s.total + k, s.rescale + k);
+      }
+      AccumulateGroup(s.weight + h * kTile, s.rescale + h, rows, n, d, s.sum + h * d);
+    }
+  }
+
+  const float* const cos_sin = a.cos_sin + static_cast<std::int64_t>(row) * a.n_pairs * 2;
+  float* out = a.out + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
+  for (std::int32_t h = 0; h < n_heads; ++h, out += a.d) {
+    const float inverse = 1.0f / s.total[h];
+    for (std::int32_t i = 0; i < a.d; ++i) out[i] = s.sum[h * d + i] * inverse;
+    float* const rotated = out + a.d - 2 * a.n_pairs;
+    for (std::int32_t i = 0; i < a.n_pairs; ++i) rotate_pair_back(rotated + 2 * i, cos_sin + 2 * i);
+  }
+}
+
+}  // namespace
+}  // namespace ebb::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+namespace {
+
+HWY_EXPORT(Attend);
+
+class AttendPhase final : public Phase {
+ public:
+  explicit AttendPhase(const AttendPlan& plan) : plan_(plan) {}
+
+  std::int64_t n_tasks() const noexcept override {
+    return static_cast<std::int64_t>(*plan_.args.step.n_rows) * blocks();
+  }
+  void run(std::int64_t task, std::byte* scratch) const noexcept override {
+    const std::int32_t n_blocks = blocks();
+    const std::int32_t per_block = heads_per_block(n_blocks);
+    const std::int32_t first = static_cast<std::int32_t>(task % n_blocks) * per_block;
+    HWY_DYNAMIC_DISPATCH(Attend)
+    (plan_, static_cast<std::int32_t>(task / n_blocks), first,
+     std::min(per_block, plan_.args.n_heads - first), scratch);
+  }
+  std::size_t scratch_bytes() const noexcept override {
+    return AttendScratch::bytes(round_up(plan_.args.n_heads, kHeadGroup), plan_.d_padded);
+  }
+  const char* name() const noexcept override { return "attend"; }
+
+ private:
+  static constexpr std::int32_t kMinHeads = 8;  // fewer would decode rows more often than it pays
+  static constexpr std::int32_t kTasks = 32;    // tasks to aim at
+
+  std::int32_t heads_per_block(std::int32_t n_blocks) const {
+    return round_up((plan_.args.n_heads + n_blocks - 1) / n_blocks, kHeadGroup);
+  }
+  /// Blocks of heads per row: few rows are split so that every worker finds a task.
+  std::int32_t blocks() const {
+    const std::int32_t wanted = std::max(1, kTasks / std::max(1, *plan_.args.step.n_rows));
+    const std::int32_t possible = std::max(1, plan_.args.n_heads / kMinHeads);
+    const std::int32_t per_block = heads_per_block(std::min(wanted, possible));
+    return (plan_.args.n_heads + per_block - 1) / per_block;
+  }
+
+  AttendPlan plan_;
+};
+
+}  // namespace
+
+Status add_attend(PhaseList& list, const AttendArgs& args) {
+  EBB_TRY(check_step("attend", args.step));
+  EBB_TRY(check_pointers(
+      "attend",
+      {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
+  EBB_TRY(check_range("attend", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
+  EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
+  AttendPlan plan{args, 0, 0, round_up(args.d, kMaxLanes)};
+  EBB_ASSIGN(plan.ring_rot,
+             check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
+  EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
+                      static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows, INT32_MAX));
+  if (args.chunks.data != nullptr) {
+    EBB_ASSIGN(plan.chunk_rot,
+               check_store("attend", "chunks", args.chunks, args.d, args.n_pairs, Rounding::none));
+    EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
+    if (args.ids != nullptr) {
+      EBB_TRY(check_pointers("attend", {{"count", args.count}}));
+      EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
+    }
+  }
+  list.push_back(std::make_unique<AttendPhase>(plan));
+  return ok_status();
+}
+
+}  // namespace ebb::cpu
+#endif

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/api/ops_attention.h"
+#include "core/api/result.h"
+#include "kernels/cpu/phase.h"
+
+namespace ebb::cpu {
+
+/// Appends attention over window and chunks to a plan.
+/// Errors: invalid_argument; incompatible for a store that does not suit the width.
+Status add_attend(PhaseList& list, const AttendArgs& args);
+
+}  // namespace ebb::cpu

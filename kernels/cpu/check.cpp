@@ -1,0 +1,43 @@
+#include "kernels/cpu/check.h"
+
+#include "kernels/row_format.h"
+
+namespace ebb::cpu {
+
+Result<std::int32_t> check_store(const char* op, const char* name, const RowStore& store,
+                                 std::int32_t d, std::int32_t n_pairs, Rounding rounding) {
+  EBB_TRY(check_pointers(op, {{name, store.data}}));
+  EBB_TRY(check_range(op, "rows of a store", store.n_rows, 1, INT64_MAX));
+  const bool hadamard = rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4;
+  if (store.format == RowFormat::fp4 && d % 2 != 0) {
+    return make_error(Errc::incompatible, "%s: %s holds fp4 rows of %d values, want an even number",
+                      op, name, d);
+  }
+  std::int32_t n_rot = hadamard || store.format == RowFormat::fp4 ? 0 : 2 * n_pairs;
+  if (store.format == RowFormat::fp8 && store.row_bytes != row_bytes(store.format, d, n_rot)) {
+    n_rot = 0;
+  }
+  const std::int64_t expected = row_bytes(store.format, d, n_rot);
+  if (store.row_bytes != expected) {
+    return make_error(Errc::incompatible, "%s: %s has rows of %lld bytes, want %lld", op, name,
+                      static_cast<long long>(store.row_bytes), static_cast<long long>(expected));
+  }
+  if (store.sequence_bytes < store.n_rows * store.row_bytes) {
+    return make_error(Errc::invalid_argument,
+                      "%s: %s has %lld bytes per sequence, want %lld or more", op, name,
+                      static_cast<long long>(store.sequence_bytes),
+                      static_cast<long long>(store.n_rows * store.row_bytes));
+  }
+  return n_rot;
+}
+
+Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs) {
+  if ((rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4) &&
+      (d & (d - 1)) != 0) {
+    return make_error(Errc::incompatible,
+                      "%s: a Hadamard transform of %d values, want a power of two", op, d);
+  }
+  return check_range(op, "n_pairs", n_pairs, 0, d / 2);
+}
+
+}  // namespace ebb::cpu

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "core/api/ops_attention.h"
+#include "core/api/result.h"
+#include "core/api/session.h"
+
+// Checks of op arguments, done once when a plan is recorded.
+
+namespace ebb::cpu {
+
+struct NamedPointer {
+  const char* name;
+  const void* value;
+};
+
+/// invalid_argument naming the first pointer that is null.
+inline Status check_pointers(const char* op, std::initializer_list<NamedPointer> pointers) {
+  for (const NamedPointer& pointer : pointers) {
+    if (pointer.value == nullptr) {
+      return make_error(Errc::invalid_argument, "%s: %s is null", op, pointer.name);
+    }
+  }
+  return ok_status();
+}
+
+/// invalid_argument unless low <= value <= high.
+inline Status check_range(const char* op, const char* name, std::int64_t value, std::int64_t low,
+                          std::int64_t high) {
+  if (value >= low && value <= high) return ok_status();
+  return make_error(Errc::invalid_argument, "%s: %s = %lld, want %lld..%lld", op, name,
+                    static_cast<long long>(value), static_cast<long long>(low),
+                    static_cast<long long>(high));
+}
+
+/// The parts of a step that every op on rows reads.
+inline Status check_step(const char* op, const StepView& step) {
+  EBB_TRY(check_pointers(op, {{"step.n_rows", step.n_rows},
+                              {"step.pos", step.pos},
+                              {"step.seq", step.seq},
+                              {"step.run_start", step.run_start}}));
+  return check_range(op, "step.max_rows", step.max_rows, 1, INT32_MAX);
+}
+
+/// Rotating dims of the rows of a store of vectors [d] with n_pairs rotating pairs, in the sense of
+/// row_format.h: 0 if the store holds index keys. Only the two fp8 layouts differ, and their sizes
+/// tell them apart. Errors: a format, width or row size that does not fit.
+Result<std::int32_t> check_store(const char* op, const char* name, const RowStore& store,
+                                 std::int32_t d, std::int32_t n_pairs, Rounding rounding);
+
+/// Rounding must suit the width: a Hadamard transform wants a power of two.
+Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
+
+}  // namespace ebb::cpu

@@ -1,0 +1,399 @@
+// Keys are decoded in tiles of kTile, transposed so that lanes run over chunks: a chunk's score is
+// then summed over dims in order and over heads in order, whatever tile or lane it is in. A tile
+// serves a block of consecutive rows of one sequence.
+//
+// Scores stream through a small buffer per row. A score enters if it beats the top_k-th best so
+// far; chunks come in ascending order, so an equal one loses to those already there. A full buffer
+// is cut back to its top_k best. Entries are one integer: order of the score above, ~chunk below,
+// so the greater integer is the better candidate and ties are exact.
+//
+// Few rows over many chunks are split into parts that keep their own best; a second phase joins
+// them. The best of a whole are among the best of its parts, so the choice is the same.
+
+#include "kernels/cpu/select.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "kernels/chunks.h"
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/numeric.h"
+#include "kernels/row_format.h"
+
+// Highway wants this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/select.cpp"
+#include "kernels/cpu/simd_targets.h"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+#include <hwy/highway.h>
+// clang-format on
+
+#ifndef EBB_CPU_SELECT_ONCE
+#define EBB_CPU_SELECT_ONCE
+namespace ebb::cpu {
+namespace {
+
+constexpr std::int32_t kTile = 64;      // chunks per tile
+constexpr std::int32_t kMaxBlock = 32;  // rows that share a tile
+
+}  // namespace
+}  // namespace ebb::cpu
+#endif  // EBB_CPU_SELECT_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::CappedTag<float, 16>;
+using Vector = hn::Vec<Tag>;
+
+// 16 accumulators and their operands want 32 registers.
+constexpr std::int32_t kVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+/// Adds the weighted scores of kHeads heads to `sum`, for kVectors vectors of chunks.
+template <std::int32_t kHeads>
+HWY_INLINE void AddHeads(const float* q, std::int32_t d, const float* weight, float weight_scale,
+                         const float* tile, Vector* sum) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  Vector dots[kHeads][kVectors];
+  for (auto& head : dots) {
+    for (Vector& dot : head) dot = hn::Zero(tag);
+  }
+  for (std::int32_t i = 0; i < d; ++i) {
+    Vector key[kVectors];
+    for (std::int32_t v = 0; v < kVectors; ++v)
+      key[v] = hn::Load(tag, tile + i * kTile + v * lanes);
+    for (std::int32_t h = 0; h < kHeads; ++h) {
+      const Vector x = hn::Set(tag, q[h * d + i]);
+      for (std::int32_t v = 0; v < kVectors; ++v) dots[h][v] = hn::MulAdd(x, key[v], dots[h][v]);
+    }
+  }
+  for (std::int32_t h = 0; h < kHeads; ++h) {
+    const Vector w = hn::Set(tag, weight[h] * weight_scale);
+    for (std::int32_t v = 0; v < kVectors; ++v) {
+      // Not a maximum with 0, which may drop a NaN.
+      const Vector positive = hn::IfThenZeroElse(hn::Lt(dots[h][v], hn::Zero(tag)), dots[h][v]);
+      sum[v] = hn::MulAdd(w, positive, sum[v]);
+    }
+  }
+}
+
+/// score[0..kTile) of one row against a transposed tile [d][kTile].
+void ScoreTile(const float* q, const float* weight, float weight_scale, std::int32_t n_heads,
+               std::int32_t d, const float* tile, float* score) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  for (std::int32_t c = 0; c < kTile; c += kVectors * lanes) {
+    Vector sum[kVectors];
+    for (Vector& v : sum) v = hn::Zero(tag);
+    std::int32_t h = 0;
+    for (; h + 4 <= n_heads; h += 4) {
+      AddHeads<4>(q + h * d, d, weight + h, weight_scale, tile + c, sum);
+    }
+    for (; h < n_heads; ++h) {
+      AddHeads<1>(q + h * d, d, weight + h, weight_scale, tile + c, sum);
+    }
+    for (std::int32_t v = 0; v < kVectors; ++v) hn::StoreU(sum[v], tag, score + c + v * lanes);
+  }
+}
+
+}  // namespace
+}  // namespace ebb::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+namespace {
+
+HWY_EXPORT(ScoreTile);
+
+using Candidate = std::uint64_t;
+
+/// Larger is better: by score (NaN as -inf, -0 as 0), then by lower chunk.
+Candidate make_candidate(float score, std::int32_t chunk) {
+  const float clean = score == score ? score + 0.0f : -INFINITY;
+  const std::uint32_t bits = float_bits(clean);
+  const std::uint32_t order = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<Candidate>(order) << 32 | ~static_cast<std::uint32_t>(chunk);
+}
+
+float candidate_score(Candidate candidate) {
+  const std::uint32_t order = static_cast<std::uint32_t>(candidate >> 32);
+  return bits_float((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
+}
+
+std::int32_t candidate_chunk(Candidate candidate) {
+  return static_cast<std::int32_t>(~static_cast<std::uint32_t>(candidate));
+}
+
+/// The best top_k of a stream of candidates in ascending order of chunk.
+struct BestList {
+  Candidate* items = nullptr;
+  std::int32_t n = 0;
+  std::int32_t top_k = 0;
+  bool cut = false;  // `least` is valid
+  float least = 0;   // the top_k-th best score so far
+
+  /// Room that a list needs: a tile may arrive before the list is cut back.
+  static std::int64_t capacity(std::int32_t top_k) {
+    return top_k + std::max<std::int64_t>(top_k, 256) + kTile;
+  }
+  void cut_back() {
+    std::nth_element(items, items + top_k - 1, items + n, std::greater<>());
+    n = top_k;
+    least = candidate_score(items[top_k - 1]);
+    cut = true;
+  }
+  void add(const float* score, std::int32_t first_chunk, std::int32_t count) {
+    for (std::int32_t i = 0; i < count; ++i) {
+      if (cut && !(score[i] > least)) continue;
+      items[n++] = make_candidate(score[i], first_chunk + i);
+    }
+    if (n + kTile > capacity(top_k)) cut_back();
+  }
+};
+
+struct SelectPlan {
+  SelectArgs args;
+  std::int32_t n_rot = 0;
+};
+
+/// How a step is cut into tasks: blocks of rows, or parts of single rows.
+struct Cut {
+  static constexpr std::int32_t kSplitTasks = 16;
+
+  explicit Cut(std::int32_t n_rows)
+      : rows(std::clamp(n_rows / 8, 1, kMaxBlock)),
+        parts(n_rows > 0 ? std::max(1, kSplitTasks / n_rows) : 1),
+        blocks((n_rows + rows - 1) / rows) {}
+
+  std::int32_t rows;    // rows per block; 1 if parts > 1
+  std::int32_t parts;   // parts of the chunks of a row
+  std::int32_t blocks;  // blocks of rows
+};
+
+void write_choice(const SelectArgs& a, std::int64_t row, Candidate* items, std::int32_t n) {
+  if (n > a.top_k) {
+    std::nth_element(items, items + a.top_k - 1, items + n, std::greater<>());
+    n = a.top_k;
+  }
+  std::int32_t* const ids = a.ids + row * a.top_k;
+  for (std::int32_t i = 0; i < n; ++i) ids[i] = candidate_chunk(items[i]);
+  std::sort(ids, ids + n);
+  a.count[row] = n;
+}
+
+/// What the two phases share: the best candidates of each part of a split row.
+struct PartMemory {
+  std::vector<Candidate> items;  // [kSplitTasks, top_k]
+  std::int32_t n[Cut::kSplitTasks] = {};
+};
+
+struct Scratch {
+  float* tile;       // [d, kTile]
+  float* row;        // [d]
+  float* score;      // [kTile]
+  Candidate* items;  // [kMaxBlock, capacity]
+
+  static std::size_t bytes(const SelectArgs& a) {
+    const std::size_t floats = static_cast<std::size_t>(a.d) * kTile + round16(a.d) + kTile;
+    return floats * sizeof(float) +
+           kMaxBlock * static_cast<std::size_t>(BestList::capacity(a.top_k)) * sizeof(Candidate);
+  }
+  Scratch(std::byte* memory, const SelectArgs& a) {
+    tile = reinterpret_cast<float*>(memory);
+    row = tile + static_cast<std::int64_t>(a.d) * kTile;
+    score = row + round16(a.d);
+    items = reinterpret_cast<Candidate*>(score + kTile);
+  }
+  static std::int64_t round16(std::int64_t n) { return (n + 15) / 16 * 16; }
+};
+
+/// Transposes the keys [first, first + n) of a sequence into the tile; the rest is zero.
+void load_tile(const SelectPlan& plan, std::int32_t seq, std::int32_t first, std::int32_t n,
+               const Scratch& s) {
+  const SelectArgs& a = plan.args;
+  for (std::int32_t c = 0; c < kTile; ++c) {
+    const float* row = s.row;
+    if (c < n) {
+      decode_row_fast(a.keys.format, a.d, plan.n_rot, row_at(a.keys, seq, first + c), s.row);
+    } else {
+      std::memset(s.row, 0, static_cast<std::size_t>(a.d) * sizeof(float));
+    }
+    for (std::int32_t i = 0; i < a.d; ++i)
+      s.tile[static_cast<std::int64_t>(i) * kTile + c] = row[i];
+  }
+}
+
+/// Streams the chunks [first_tile, last_tile) * kTile through the lists of the rows [first, last),
+/// which belong to one sequence; lists[i] is for row first + i.
+void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
+                std::int32_t first_tile, std::int32_t last_tile, BestList* lists,
+                const Scratch& s) {
+  const SelectArgs& a = plan.args;
+  const std::int32_t most = visible_chunks(a.step.pos[last - 1], a.ratio);
+  const std::int64_t head_values = static_cast<std::int64_t>(a.n_heads) * a.d;
+  for (std::int32_t t = first_tile; t < last_tile && t * kTile < most; ++t) {
+    const std::int32_t chunk = t * kTile;
+    load_tile(plan, a.step.seq[first], chunk, std::min(kTile, most - chunk), s);
+    for (std::int32_t r = first; r < last; ++r) {
+      const std::int32_t visible = visible_chunks(a.step.pos[r], a.ratio);
+      if (visible <= a.top_k || visible <= chunk) continue;
+      HWY_DYNAMIC_DISPATCH(ScoreTile)
+      (a.q + r * head_values, a.weight + static_cast<std::int64_t>(r) * a.n_heads, a.weight_scale,
+       a.n_heads, a.d, s.tile, s.score);
+      lists[r - first].add(s.score, chunk, std::min(kTile, visible - chunk));
+    }
+  }
+}
+
+class ScorePhase final : public Phase {
+ public:
+  ScorePhase(const SelectPlan& plan, std::shared_ptr<PartMemory> memory)
+      : plan_(plan), memory_(std::move(memory)) {}
+
+  std::int64_t n_tasks() const noexcept override {
+    const Cut cut(*plan_.args.step.n_rows);
+    return static_cast<std::int64_t>(cut.blocks) * cut.parts;
+  }
+  std::size_t scratch_bytes() const noexcept override { return Scratch::bytes(plan_.args); }
+  const char* name() const noexcept override { return "select"; }
+
+  void run(std::int64_t task, std::byte* memory) const noexcept override {
+    const std::int32_t n_rows = *plan_.args.step.n_rows;
+    const Cut cut(n_rows);
+    const Scratch s(memory, plan_.args);
+    if (cut.parts > 1) {
+      run_part(static_cast<std::int32_t>(task / cut.parts),
+               static_cast<std::int32_t>(task % cut.parts), cut, s);
+      return;
+    }
+    const std::int32_t end = std::min(static_cast<std::int32_t>(task + 1) * cut.rows, n_rows);
+    for (std::int32_t first = static_cast<std::int32_t>(task) * cut.rows; first < end;) {
+      std::int32_t last = first + 1;
+      while (last < end && plan_.args.step.run_start[last] == plan_.args.step.run_start[first]) {
+        ++last;
+      }
+      run_rows(first, last, s);
+      first = last;
+    }
+  }
+
+ private:
+  BestList new_list(const Scratch& s, std::int32_t i) const {
+    BestList list;
+    list.items = s.items + i * BestList::capacity(plan_.args.top_k);
+    list.top_k = plan_.args.top_k;
+    return list;
+  }
+
+  /// Rows of one run, completely.
+  void run_rows(std::int32_t first, std::int32_t last, const Scratch& s) const {
+    const SelectArgs& a = plan_.args;
+    BestList lists[kMaxBlock];
+    for (std::int32_t r = first; r < last; ++r) lists[r - first] = new_list(s, r - first);
+    // The last row sees most: if it needs no scores, none does.
+    if (visible_chunks(a.step.pos[last - 1], a.ratio) > a.top_k) {
+      score_rows(plan_, first, last, 0, INT32_MAX / kTile, lists, s);
+    }
+    for (std::int32_t r = first; r < last; ++r) {
+      const std::int32_t visible = visible_chunks(a.step.pos[r], a.ratio);
+      if (visible <= a.top_k) {
+        write_all(r, visible);
+      } else {
+        write_choice(a, r, lists[r - first].items, lists[r - first].n);
+      }
+    }
+  }
+
+  void run_part(std::int32_t row, std::int32_t part, const Cut& cut, const Scratch& s) const {
+    const SelectArgs& a = plan_.args;
+    const std::int32_t visible = visible_chunks(a.step.pos[row], a.ratio);
+    const std::int32_t slot = row * cut.parts + part;
+    if (visible <= a.top_k) {
+      if (part == 0) write_all(row, visible);
+      return;
+    }
+    const std::int64_t tiles = (static_cast<std::int64_t>(visible) + kTile - 1) / kTile;
+    BestList list = new_list(s, 0);
+    score_rows(plan_, row, row + 1, static_cast<std::int32_t>(tiles * part / cut.parts),
+               static_cast<std::int32_t>(tiles * (part + 1) / cut.parts), &list, s);
+    if (list.n > a.top_k) list.cut_back();
+    std::copy_n(list.items, list.n,
+                memory_->items.data() + static_cast<std::int64_t>(slot) * a.top_k);
+    memory_->n[slot] = list.n;
+  }
+
+  void write_all(std::int32_t row, std::int32_t visible) const {
+    const SelectArgs& a = plan_.args;
+    std::int32_t* const ids = a.ids + static_cast<std::int64_t>(row) * a.top_k;
+    for (std::int32_t c = 0; c < visible; ++c) ids[c] = c;
+    a.count[row] = visible;
+  }
+
+  SelectPlan plan_;
+  std::shared_ptr<PartMemory> memory_;
+};
+
+class MergePhase final : public Phase {
+ public:
+  MergePhase(const SelectArgs& args, std::shared_ptr<PartMemory> memory)
+      : args_(args), memory_(std::move(memory)) {}
+
+  std::int64_t n_tasks() const noexcept override {
+    const std::int32_t n_rows = *args_.step.n_rows;
+    return Cut(n_rows).parts > 1 ? n_rows : 0;
+  }
+  std::size_t scratch_bytes() const noexcept override {
+    return static_cast<std::size_t>(Cut::kSplitTasks) * static_cast<std::size_t>(args_.top_k) *
+           sizeof(Candidate);
+  }
+  const char* name() const noexcept override { return "select merge"; }
+
+  void run(std::int64_t row, std::byte* memory) const noexcept override {
+    if (visible_chunks(args_.step.pos[row], args_.ratio) <= args_.top_k) return;
+    const Cut cut(*args_.step.n_rows);
+    Candidate* const all = reinterpret_cast<Candidate*>(memory);
+    std::int32_t n = 0;
+    for (std::int64_t slot = row * cut.parts; slot < (row + 1) * cut.parts; ++slot) {
+      std::copy_n(memory_->items.data() + slot * args_.top_k, memory_->n[slot], all + n);
+      n += memory_->n[slot];
+    }
+    write_choice(args_, row, all, n);
+  }
+
+ private:
+  SelectArgs args_;
+  std::shared_ptr<PartMemory> memory_;
+};
+
+}  // namespace
+
+Status add_select(PhaseList& list, const SelectArgs& args) {
+  EBB_TRY(check_step("select", args.step));
+  EBB_TRY(check_pointers(
+      "select",
+      {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
+  EBB_TRY(check_range("select", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("select", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
+  EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
+  SelectPlan plan{args, 0};
+  EBB_ASSIGN(plan.n_rot, check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
+  auto memory = std::make_shared<PartMemory>();
+  memory->items.resize(static_cast<std::size_t>(Cut::kSplitTasks) *
+                       static_cast<std::size_t>(args.top_k));
+  list.push_back(std::make_unique<ScorePhase>(plan, memory));
+  list.push_back(std::make_unique<MergePhase>(args, memory));
+  return ok_status();
+}
+
+}  // namespace ebb::cpu
+#endif

@@ -1,0 +1,244 @@
+// Vector loops compiled once per instruction set; Highway picks one at run time. Whole vectors come
+// first, in lanes that are folded at the end in a fixed order; what is left over is padded with
+// zeros and treated as one more vector, so no byte behind an array is touched.
+
+#include "kernels/cpu/vector.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/hyper.h"
+#include "kernels/numeric.h"
+#include "kernels/rope.h"
+
+// Highway wants this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/vector.cpp"
+#include "kernels/cpu/simd_targets.h"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<float>;
+using Vector = hn::Vec<Tag>;
+
+Vector load_part(const float* x, std::int64_t n) {
+  const Tag tag;
+  HWY_ALIGN float lanes[hn::MaxLanes(tag)] = {};
+  std::memcpy(lanes, x, static_cast<std::size_t>(n) * sizeof(float));
+  return hn::Load(tag, lanes);
+}
+
+void store_part(Vector v, float* y, std::int64_t n) {
+  const Tag tag;
+  HWY_ALIGN float lanes[hn::MaxLanes(tag)];
+  hn::Store(v, tag, lanes);
+  std::memcpy(y, lanes, static_cast<std::size_t>(n) * sizeof(float));
+}
+
+float InverseRms(const float* x, std::int64_t n, float eps) {
+  const Tag tag;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  Vector sums[4] = {hn::Zero(tag), hn::Zero(tag), hn::Zero(tag), hn::Zero(tag)};
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    for (int k = 0; k < 4; ++k) {
+      const Vector v = hn::LoadU(tag, x + i + k * lanes);
+      sums[k] = hn::MulAdd(v, v, sums[k]);
+    }
+  }
+  for (; i + lanes <= n; i += lanes) {
+    const Vector v = hn::LoadU(tag, x + i);
+    sums[0] = hn::MulAdd(v, v, sums[0]);
+  }
+  if (i < n) {
+    const Vector v = load_part(x + i, n - i);
+    sums[1] = hn::MulAdd(v, v, sums[1]);
+  }
+  const Vector sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+  const float mean = hn::GetLane(hn::SumOfLanes(tag, sum)) / static_cast<float>(n);
+  return 1.0f / std::sqrt(mean + eps);
+}
+
+void RmsNorm(const float* x, const float* weight, float* y, std::int64_t n, float eps) {
+  const Tag tag;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  const Vector scale = hn::Set(tag, InverseRms(x, n, eps));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    Vector v = hn::Mul(hn::LoadU(tag, x + i), scale);
+    if (weight != nullptr) v = hn::Mul(v, hn::LoadU(tag, weight + i));
+    hn::StoreU(v, tag, y + i);
+  }
+  if (i < n) {
+    Vector v = hn::Mul(load_part(x + i, n - i), scale);
+    if (weight != nullptr) v = hn::Mul(v, load_part(weight + i, n - i));
+    store_part(v, y + i, n - i);
+  }
+}
+
+void WeightedStreams(const float* x, std::int64_t stride, const float* weight,
+                     std::int32_t n_streams, float* y, std::int64_t n) {
+  const Tag tag;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    const bool whole = i + lanes <= n;
+    Vector sum = hn::Zero(tag);
+    for (std::int32_t s = 0; s < n_streams; ++s) {
+      const float* const at = x + s * stride + i;
+      sum = hn::MulAdd(hn::Set(tag, weight[s]), whole ? hn::LoadU(tag, at) : load_part(at, n - i),
+                       sum);
+    }
+    if (whole) {
+      hn::StoreU(sum, tag, y + i);
+    } else {
+      store_part(sum, y + i, n - i);
+    }
+  }
+}
+
+void MixStreams(const float* o, const float* post, const float* comb, float* streams,
+                std::int32_t n_streams, std::int64_t n) {
+  const Tag tag;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    const bool whole = i + lanes <= n;
+    const std::int64_t left = n - i;
+    const Vector add = whole ? hn::LoadU(tag, o + i) : load_part(o + i, left);
+    Vector old[kMaxStreams];
+    for (std::int32_t j = 0; j < n_streams; ++j) {
+      const float* const at = streams + j * n + i;
+      old[j] = whole ? hn::LoadU(tag, at) : load_part(at, left);
+    }
+    for (std::int32_t k = 0; k < n_streams; ++k) {
+      Vector sum = hn::Mul(hn::Set(tag, post[k]), add);
+      for (std::int32_t j = 0; j < n_streams; ++j) {
+        sum = hn::MulAdd(hn::Set(tag, comb[j * n_streams + k]), old[j], sum);
+      }
+      if (whole) {
+        hn::StoreU(sum, tag, streams + k * n + i);
+      } else {
+        store_part(sum, streams + k * n + i, left);
+      }
+    }
+  }
+}
+
+std::int64_t Argmax(const float* x, std::int64_t n) {
+  const Tag tag;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  const Vector lowest = hn::Set(tag, -INFINITY);
+  Vector best = lowest;
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const Vector v = hn::LoadU(tag, x + i);
+    best = hn::Max(best, hn::IfThenElse(hn::IsNaN(v), lowest, v));
+  }
+  float largest = hn::GetLane(hn::MaxOfLanes(tag, best));
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  const Vector target = hn::Set(tag, largest);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    if (!hn::AllFalse(tag, hn::Eq(hn::LoadU(tag, x + i), target))) break;
+  }
+  for (; i < n; ++i) {
+    if (x[i] == largest) return i;
+  }
+  return 0;
+}
+
+void Hadamard(float* x, std::int32_t n) {
+  const Tag tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(n));
+  for (std::int32_t half = 1; half < n; half *= 2) {
+    for (std::int32_t begin = 0; begin < n; begin += 2 * half) {
+      float* const low = x + begin;
+      float* const high = x + begin + half;
+      if (half >= lanes) {
+        for (std::int32_t i = 0; i < half; i += lanes) {
+          const Vector a = hn::LoadU(tag, low + i), b = hn::LoadU(tag, high + i);
+          hn::StoreU(hn::Add(a, b), tag, low + i);
+          hn::StoreU(hn::Sub(a, b), tag, high + i);
+        }
+      } else {
+        for (std::int32_t i = 0; i < half; ++i) {
+          const float a = low[i], b = high[i];
+          low[i] = a + b;
+          high[i] = a - b;
+        }
+      }
+    }
+  }
+  for (std::int32_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
+                  Rounding rounding) {
+  const std::int32_t n_still = d - 2 * n_pairs;
+  for (std::int32_t i = 0; i < n_pairs; ++i) rotate_pair(x + n_still + 2 * i, cos_sin + 2 * i);
+  switch (rounding) {
+    case Rounding::none:
+      break;
+    case Rounding::fp8_nope:
+      for (std::int32_t i = 0; i < n_still; i += kFp8Block) {
+        simulate_fp8_block(x + i, n_still - i < kFp8Block ? n_still - i : kFp8Block);
+      }
+      break;
+    case Rounding::hadamard:
+      Hadamard(x, d);
+      break;
+    case Rounding::hadamard_fp4:
+      Hadamard(x, d);
+      for (std::int32_t i = 0; i < d; i += kFp4Block) {
+        simulate_fp4_block(x + i, d - i < kFp4Block ? d - i : kFp4Block);
+      }
+      break;
+  }
+}
+
+}  // namespace
+}  // namespace ebb::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+
+HWY_EXPORT(InverseRms);
+HWY_EXPORT(RmsNorm);
+HWY_EXPORT(WeightedStreams);
+HWY_EXPORT(MixStreams);
+HWY_EXPORT(Argmax);
+HWY_EXPORT(Hadamard);
+HWY_EXPORT(RopeAndRound);
+
+float inverse_rms(const float* x, std::int64_t n, float eps) {
+  return HWY_DYNAMIC_DISPATCH(InverseRms)(x, n, eps);
+}
+void rms_norm_vector(const float* x, const float* weight, float* y, std::int64_t n, float eps) {
+  HWY_DYNAMIC_DISPATCH(RmsNorm)(x, weight, y, n, eps);
+}
+void weighted_streams(const float* x, std::int64_t stride, const float* weight,
+                      std::int32_t n_streams, float* y, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(WeightedStreams)(x, stride, weight, n_streams, y, n);
+}
+void mix_streams(const float* o, const float* post, const float* comb, float* streams,
+                 std::int32_t n_streams, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(MixStreams)(o, post, comb, streams, n_streams, n);
+}
+std::int64_t argmax_vector(const float* x, std::int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(Argmax)(x, n);
+}
+void hadamard_vector(float* x, std::int32_t n) { HWY_DYNAMIC_DISPATCH(Hadamard)(x, n); }
+void rope_and_round(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
+                    Rounding rounding) {
+  HWY_DYNAMIC_DISPATCH(RopeAndRound)(x, d, cos_sin, n_pairs, rounding);
+}
+
+}  // namespace ebb::cpu
+#endif
