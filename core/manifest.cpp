@@ -65,9 +65,9 @@ void merge(toml::table& below, toml::table&& above) {
 // The table of `path` on top of those it extends. `chain` holds the files on the way here.
 Result<toml::table> load_chain(const std::string& path, std::vector<fs::path>& chain) {
   EBB_ASSIGN(const std::string text, read_text(path));
-  EBB_ASSIGN(toml::table table, parse_toml(text, path));
   std::error_code error;
   chain.push_back(fs::weakly_canonical(path, error));
+  EBB_ASSIGN(toml::table table, parse_toml(text, path));
   const toml::node* extends = table.get("extends");
   if (!extends) return table;
 
@@ -85,8 +85,9 @@ Result<toml::table> load_chain(const std::string& path, std::vector<fs::path>& c
   if (chain.size() >= kMaxChain) {
     return bad(where, fmt::format("want at most {} files in a row", kMaxChain));
   }
+  const std::size_t depth = chain.size();
   Result<toml::table> base = load_chain(base_path, chain);
-  if (!base && chain.back() != base_file) {  // it is the base itself that cannot be read
+  if (!base && chain.size() == depth) {  // it is the base itself that cannot be read
     return bad(where, base.error().message, base.error().code);
   }
   EBB_ASSIGN(toml::table merged, std::move(base));

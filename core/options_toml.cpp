@@ -239,7 +239,7 @@ std::string folder_of(const toml::source_region& source) {
 std::string show(const toml::node& value) {
   if (value.is_table()) return "a table";
   std::ostringstream text;
-  value.visit([&text](const auto& concrete) { text << concrete; });
+  text << toml::toml_formatter(value, toml::format_flags::allow_unicode_strings);
   return printable(text.view(), 60);
 }
 

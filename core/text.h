@@ -12,9 +12,10 @@ inline std::string printable(std::string_view text, std::size_t limit = 400) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    const bool c1 = byte == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80;
+    const bool c1_head = byte == 0xc2 && i + 1 < text.size() && (text[i + 1] & 0xe0) == 0x80;
+    const bool c1_tail = (byte & 0xe0) == 0x80 && i > 0 && text[i - 1] == '\xc2';
     if (out.size() >= limit && (byte & 0xc0) != 0x80) return out + "...";
-    if (byte < 0x20 || byte == 0x7f || c1) {
+    if (byte < 0x20 || byte == 0x7f || c1_head || c1_tail) {
       out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
     } else {
       out += text[i];
