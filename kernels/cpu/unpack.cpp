@@ -1,0 +1,143 @@
+#include "kernels/cpu/unpack.h"
+
+#include <cstring>
+
+#include "kernels/cpu/simd_targets.h"
+#include "kernels/cpu/unpack_plain.h"
+
+// Unpackers for the instruction set at hand. Tiles of a type are the same on every instruction set,
+// and so are the floats made of them: scale * q is rounded, then the offset is subtracted.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/unpack.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+UnpackTiles unpack_tiles_of(DType type) { return find_plain_tiles(type); }
+
+template <bool kMinus>
+void expand(const Tile& tile, std::int64_t n_values, float* values) {
+  const hn::CappedTag<float, 16> d;
+  const hn::Rebind<std::int32_t, decltype(d)> d_int;
+  const hn::Rebind<std::int8_t, decltype(d)> d_byte;
+  for (std::int64_t first = 0; first < n_values; first += kGroupValues) {
+    const auto scale = hn::Set(d, tile.scale[first / kGroupValues]);
+    const auto minus = hn::Set(d, kMinus ? tile.minus[first / kGroupValues] : 0.0f);
+    for (std::size_t i = 0; i < kGroupValues; i += hn::Lanes(d)) {
+      const auto q = hn::PromoteTo(d_int, hn::LoadU(d_byte, tile.q + first + i));
+      auto value = hn::Mul(scale, hn::ConvertTo(d, q));
+      if constexpr (kMinus) value = hn::Sub(value, minus);
+      hn::StoreU(value, d, values + first + i);
+    }
+  }
+}
+
+/// Floats of a quantised type.
+template <DType kType>
+void tile_floats(const std::byte* blocks, std::int64_t n_values, float* values) {
+  const UnpackTiles tiles = unpack_tiles_of(kType);
+  Tile tile;
+  for (std::int64_t first = 0; first < n_values; first += kTileValues) {
+    const std::int64_t n = n_values - first < kTileValues ? n_values - first : kTileValues;
+    tiles(blocks + row_bytes(kType, first), n, &tile);
+    expand<type_has_minus(kType)>(tile, n, values + first);
+  }
+}
+
+void f32_floats(const std::byte* blocks, std::int64_t n_values, float* values) {
+  std::memcpy(values, blocks, static_cast<std::size_t>(n_values) * sizeof(float));
+}
+
+/// F16 and BF16: `Half` is Highway's type.
+template <class Half>
+void half_floats(const std::byte* blocks, std::int64_t n_values, float* values) {
+  const hn::CappedTag<float, 16> d;
+  const hn::Rebind<Half, decltype(d)> d_half;
+  constexpr std::int64_t kLanes = hn::MaxLanes(d);
+  Half some[kLanes];
+  for (std::int64_t first = 0; first < n_values; first += kLanes) {
+    const std::int64_t n = n_values - first < kLanes ? n_values - first : kLanes;
+    std::memcpy(some, blocks + sizeof(Half) * static_cast<std::size_t>(first),
+                sizeof(Half) * static_cast<std::size_t>(n));
+    const auto value = hn::PromoteTo(d, hn::LoadU(d_half, some));
+    if (n == kLanes) {
+      hn::StoreU(value, d, values + first);
+    } else {
+      float whole[kLanes];
+      hn::StoreU(value, d, whole);
+      std::memcpy(values + first, whole, sizeof(float) * static_cast<std::size_t>(n));
+    }
+  }
+}
+
+UnpackFloats floats_of(DType type) {
+  switch (type) {
+    case DType::f32:
+      return f32_floats;
+    case DType::f16:
+      return half_floats<hwy::float16_t>;
+    case DType::bf16:
+      return half_floats<hwy::bfloat16_t>;
+    case DType::q8_0:
+      return tile_floats<DType::q8_0>;
+    case DType::q2_k:
+      return tile_floats<DType::q2_k>;
+    case DType::q3_k:
+      return tile_floats<DType::q3_k>;
+    case DType::q4_k:
+      return tile_floats<DType::q4_k>;
+    case DType::q5_k:
+      return tile_floats<DType::q5_k>;
+    case DType::q6_k:
+      return tile_floats<DType::q6_k>;
+    case DType::iq2_xxs:
+      return tile_floats<DType::iq2_xxs>;
+    case DType::iq2_xs:
+      return tile_floats<DType::iq2_xs>;
+    case DType::iq2_s:
+      return tile_floats<DType::iq2_s>;
+    case DType::iq3_xxs:
+      return tile_floats<DType::iq3_xxs>;
+    case DType::iq3_s:
+      return tile_floats<DType::iq3_s>;
+    case DType::iq1_s:
+      return tile_floats<DType::iq1_s>;
+    case DType::iq1_m:
+      return tile_floats<DType::iq1_m>;
+    case DType::iq4_nl:
+      return tile_floats<DType::iq4_nl>;
+    case DType::iq4_xs:
+      return tile_floats<DType::iq4_xs>;
+    case DType::mxfp4:
+      return tile_floats<DType::mxfp4>;
+    case DType::nvfp4:
+      return tile_floats<DType::nvfp4>;
+    default:
+      return nullptr;
+  }
+}
+
+Unpacker unpacker_of(DType type) {
+  return {unpack_tiles_of(type), floats_of(type), type_has_minus(type)};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb::cpu {
+
+HWY_EXPORT(unpacker_of);
+
+Unpacker find_unpacker(DType type) { return HWY_DYNAMIC_DISPATCH(unpacker_of)(type); }
+
+}  // namespace ebb::cpu
+#endif
