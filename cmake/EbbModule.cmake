@@ -14,8 +14,11 @@ function(ebb_module name)
   else()
     set(text "")
   endif()
-  file(CONFIGURE OUTPUT ${options_header} CONTENT "#define EBB_OPTIONS_TOML R\"~~(${text})~~\"\n" @ONLY)
-  target_compile_options(${name} PRIVATE -include ${options_header})
+  file(CONFIGURE OUTPUT ${options_header} CONTENT
+       "static constexpr char kEbbOptionsToml[] = R\"~~(${text})~~\";\n#define EBB_OPTIONS_TOML kEbbOptionsToml\n"
+       @ONLY)
+  # Only the source that ends in EBB_MODULE needs it.
+  set_source_files_properties(module.cpp PROPERTIES COMPILE_OPTIONS "-include;${options_header}")
   if(NOT EBB_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()

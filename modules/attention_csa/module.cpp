@@ -214,7 +214,7 @@ class AttentionCsa final : public Attention {
     RowStore store;
     store.format = format;
     store.n_rows = n_rows;
-    store.row_bytes = stored_row_bytes(format, d, config_.n_rot);
+    store.row_bytes = row_bytes(format, d, config_.n_rot);
     store.sequence_bytes = n_rows * store.row_bytes;
     store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_sequences, part);
     return store;

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -35,10 +38,12 @@ inline std::string synthetic_manifest() {
 inline std::unique_ptr<Engine> open_engine(const std::string& text,
                                            const std::vector<std::string>& overrides,
                                            bool all_logits = false) {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("ebb-test-" + std::to_string(getpid()) + ".toml");
+  char path[] = "/tmp/ebb-test-XXXXXX";  // several threads open engines at once
+  const int file = mkstemp(path);
+  if (file < 0) throw std::runtime_error("no temporary file");
+  close(file);
   std::ofstream(path) << text;
-  Result<Manifest> manifest = Manifest::load(path.string(), overrides);
+  Result<Manifest> manifest = Manifest::load(path, overrides);
   std::filesystem::remove(path);
   if (!manifest) throw std::runtime_error(manifest.error().message);
   EngineOptions options;
