@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -41,13 +42,16 @@ inline double index_score(const Vector& queries, const Vector& weights, const Ve
 }
 
 /// Ids of the k highest scores (all of them if there are fewer), ascending. Of equal scores the
-/// lower id wins.
+/// lower id wins; NaN counts as minus infinity.
 inline std::vector<std::int32_t> top_k(std::span<const double> scores, std::int64_t k) {
+  const auto score = [&](std::int32_t id) {
+    const double value = scores[static_cast<std::size_t>(id)];
+    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+  };
   std::vector<std::int32_t> ids(scores.size());
   std::iota(ids.begin(), ids.end(), 0);
-  std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
-    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-  });
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](std::int32_t a, std::int32_t b) { return score(a) > score(b); });
   if (static_cast<std::int64_t>(ids.size()) > k) ids.resize(static_cast<std::size_t>(k));
   std::sort(ids.begin(), ids.end());
   return ids;

@@ -234,6 +234,13 @@ BOOST_AUTO_TEST_CASE(top_k_prefers_the_lower_id_of_equal_scores) {
   BOOST_TEST(top_k({}, 512).empty());
 }
 
+BOOST_AUTO_TEST_CASE(top_k_takes_nan_for_minus_infinity) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  BOOST_TEST(top_k(Vector{nan, -1, -infinity, nan}, 1) == (std::vector<std::int32_t>{1}));
+  BOOST_TEST(top_k(Vector{nan, -1, -infinity, nan}, 2) == (std::vector<std::int32_t>{0, 1}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(attention)
