@@ -82,7 +82,7 @@ void mxfp4(std::byte* block, float rms, Random& random) {
 
 float iq2_xxs_grid_rms() {
   double sum = 0;
-  for (const std::uint64_t word : kGridIq2Xxs) {
+  for (const std::uint64_t word : kernels::kGridIq2Xxs) {
     for (int i = 0; i < 8; ++i) {
       const auto magnitude = static_cast<double>(word >> (8 * i) & 255);
       sum += magnitude * magnitude;
