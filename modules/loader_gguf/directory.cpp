@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMaxNameBytes = 63;  // 64 with the NUL that other readers append
 constexpr std::uint64_t kLeastEntryBytes = 8 + 1 + 4 + 8 + 4 + 8;
+constexpr std::uint64_t kMaxTensors = 1 << 17;  // the largest models have some ten thousand
 constexpr std::uint64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 /// Types of the format that no weight here has, to name them in messages.
@@ -62,6 +63,10 @@ class DirectoryReader {
           "{}: tensor count {} at offset 8: more than the {} bytes left in the file can "
           "hold",
           label_, n_tensors, cursor_.left());
+    }
+    if (n_tensors > kMaxTensors) {
+      return bad_file("{}: tensor count {} at offset 8: too many, at most {}", label_, n_tensors,
+                      kMaxTensors);
     }
     std::vector<Tensor> tensors;
     std::set<std::string_view> names;

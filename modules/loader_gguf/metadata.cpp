@@ -1,7 +1,7 @@
 // A metadata entry is name, value type, value. Every length is compared with the bytes left before
-// anything is allocated or skipped. Text takes four times its bytes in memory at worst and a u8
-// array eight times, so the decoded size is charged to a budget as well: a file of many gigabytes
-// whose metadata claims to be most of it is refused instead of copied.
+// anything is allocated or skipped. In memory a value takes more than in the file (a u8 eight
+// times, an empty string four times), so decoded sizes are charged to a budget as well: a file of
+// many gigabytes whose metadata claims to be most of it is refused instead of copied.
 #include "modules/loader_gguf/metadata.h"
 
 #include <array>
@@ -36,8 +36,10 @@ constexpr std::array<const char*, kValueTypes> kTypeNames{
 /// Bytes of a value; for text its length field, which it has at least.
 constexpr std::array<std::uint64_t, kValueTypes> kTypeBytes{1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-constexpr std::uint64_t kMaxNameBytes = 65535;                      // of the format
-constexpr std::uint64_t kMaxDecodedBytes = std::uint64_t{1} << 29;  // ~50 times a 129k vocabulary
+constexpr std::uint64_t kMaxNameBytes = 65535;  // of the format
+/// All values together; a vocabulary of 129k tokens takes about 12 MiB.
+constexpr std::uint64_t kMaxDecodedBytes = 64u << 20;
+constexpr std::uint64_t kKeyBytes = sizeof(Key) + 64;  // with its node in the set of names
 constexpr std::uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;
 
 class MetadataReader {
@@ -58,6 +60,7 @@ class MetadataReader {
       key.offset = cursor_.position();
       std::string_view name;
       EBB_ASSIGN(name, read_name(i));
+      EBB_TRY(charge(kKeyBytes + name.size()));
       key.name = name;
       place_ = key_place(label_, name, key.offset);
       if (!names.insert(name).second) return bad_file("{}: duplicate key", place_);
@@ -246,13 +249,11 @@ class MetadataReader {
   /// size: nothing is allocated for a count that the file does not keep.
   Result<MetaValue> read_strings(std::uint64_t count) {
     const Cursor first = cursor_;
-    std::uint64_t decoded = 0;
     for (std::uint64_t i = 0; i < count; ++i) {
       std::string_view text;
       EBB_ASSIGN(text, read_text());
-      decoded += sizeof(std::string) + text.size();
+      EBB_TRY(charge(sizeof(std::string) + text.size()));
     }
-    EBB_TRY(charge(decoded));
     std::vector<std::string> values;
     values.reserve(count);
     cursor_ = first;

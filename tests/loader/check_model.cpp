@@ -1,6 +1,6 @@
-// check_model FILE: opens a GGUF model, reads its configuration and checks its tensors, as a program
-// does before it computes anything. Exit status 0, or 2 with one line on stderr. The corpus of broken
-// files (tests/robustness) is judged with it.
+// check_model FILE: opens a GGUF model, reads its configuration and checks its tensors, as a
+// program does before it computes anything. Exit status 0, or 2 with one line on stderr. The corpus
+// of broken files (tests/robustness) is judged with it.
 #include <cstdio>
 
 #include "modules/deepseek4/config.h"
