@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "core/engine.h"
+
+namespace ebb::cli {
+
+/// Feeds `tokens` to a fresh sequence, `chunk` rows a step, and hands out the logits of every
+/// position, in order, or of the last alone. The engine must be open with all_logits for `all`.
+/// Errors: of the engine, and those of `take`, which end it.
+inline Status feed_for_logits(
+    Engine& engine, std::span<const std::int32_t> tokens, std::int32_t chunk, bool all,
+    const std::function<Status(std::size_t position, std::span<const float> logits)>& take) {
+  EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
+  std::vector<StepRow> rows;
+  for (std::size_t fed = 0; fed < tokens.size();) {
+    const std::size_t n = std::min(tokens.size() - fed, static_cast<std::size_t>(chunk));
+    rows.clear();
+    for (std::size_t i = fed; i < fed + n; ++i) {
+      rows.push_back({sequence, tokens[i], all || i + 1 == tokens.size()});
+    }
+    EBB_TRY(engine.step(rows));
+    std::int32_t row = 0;
+    for (std::size_t i = fed; i < fed + n; ++i) {
+      if (!rows[i - fed].wants_logits) continue;
+      EBB_ASSIGN(const std::span<const float> logits, engine.logits(row++));
+      EBB_TRY(take(i, logits));
+    }
+    fed += n;
+  }
+  engine.close_sequence(sequence);
+  return ok_status();
+}
+
+}  // namespace ebb::cli

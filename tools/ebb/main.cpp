@@ -1,0 +1,44 @@
+// The program: one file per sub-command, this one puts them together.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <new>
+
+#include "core/api/module.h"
+#include "tools/ebb/commands.h"
+#include "tools/ebb/exit_status.h"
+
+int main(int argc, char** argv) {
+  using namespace ebb::cli;
+  CLI::App app{
+      "Runs DeepSeek-V4-class GGUF models; every part is a module that a TOML manifest names."};
+  app.name("ebb");
+  app.set_version_flag("--version", "ebb " EBB_VERSION " (module ABI " EBB_ABI ")");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Exit status: 0 done, 1 some requests failed, 2 bad input, 3 does not fit in memory,\n"
+      "4 device or run-time fault, 130 interrupted (finished results are kept).\n"
+      "`ebb COMMAND --help` says more about one command.");
+  int status = kDone;
+  add_run(app, status);
+  add_generate(app, status);
+  add_check(app, status);
+  add_inspect(app, status);
+  add_modules(app, status);
+  add_eval(app, status);
+  try {
+    app.parse(argc, argv);
+    return status;
+  } catch (const CLI::ParseError& thrown) {
+    return app.exit(thrown) == 0 ? kDone : kBadInput;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "ebb: out of memory\n");
+    return kDoesNotFit;
+  } catch (const std::exception& thrown) {
+    fmt::print(stderr, "ebb: {}\n", thrown.what());
+    return kFault;
+  }
+}

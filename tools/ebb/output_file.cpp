@@ -1,0 +1,84 @@
+#include "tools/ebb/output_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/text.h"
+
+namespace ebb::cli {
+
+OutputFile::OutputFile(std::string path, std::string temporary, int descriptor)
+    : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  ::unlink(temporary_.c_str());
+  ::close(descriptor_);
+}
+
+Result<OutputFile> OutputFile::create(const std::string& path) {
+  std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) return open_error(path);
+  return OutputFile(path, std::move(temporary), descriptor);
+}
+
+Status OutputFile::write(std::span<const std::byte> bytes) {
+  return write_all(descriptor_, bytes, temporary_);
+}
+
+Status OutputFile::commit() {
+  if (::fsync(descriptor_) != 0) return system_error(temporary_, "write", Errc::io);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return open_error(path_);
+  ::close(std::exchange(descriptor_, -1));
+  sync_folder_of(path_);
+  return ok_status();
+}
+
+Status write_file(const std::string& path, std::string_view content) {
+  EBB_ASSIGN(OutputFile file, OutputFile::create(path));
+  EBB_TRY(file.write(std::as_bytes(std::span(content))));
+  return file.commit();
+}
+
+Error system_error(const std::string& path, const char* action, Errc code) {
+  const std::string reason = std::generic_category().message(errno);
+  return Error{code, fmt::format("{}: cannot {}: {}", printable(path), action, reason)};
+}
+
+Error open_error(const std::string& path) {
+  const bool is_disk = errno == EIO || errno == ENOSPC || errno == EDQUOT;
+  return system_error(path, "open for writing", is_disk ? Errc::io : Errc::invalid_argument);
+}
+
+Status write_all(int descriptor, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(path, "write", Errc::io);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return ok_status();
+}
+
+void sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/api/result.h"
+
+namespace ebb::cli {
+
+/// A file that appears whole or not at all: written under a temporary name in the same folder,
+/// synced and renamed by commit(), removed without it.
+class OutputFile {
+ public:
+  /// Errors: invalid_argument for a path that cannot be written; io.
+  static Result<OutputFile> create(const std::string& path);
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  Status write(std::span<const std::byte> bytes);
+  Status commit();
+
+ private:
+  OutputFile(std::string path, std::string temporary, int descriptor);
+
+  std::string path_, temporary_;
+  int descriptor_;
+};
+
+/// All of an OutputFile at once.
+Status write_file(const std::string& path, std::string_view content);
+
+/// "PATH: cannot ACTION: REASON", the reason being errno's.
+Error system_error(const std::string& path, const char* action, Errc code);
+/// For a path that does not open: bad input, unless the disk is to blame.
+Error open_error(const std::string& path);
+
+Status write_all(int descriptor, std::span<const std::byte> bytes, const std::string& path);
+/// Makes a new or renamed name in the file's folder last through a crash.
+void sync_folder_of(const std::string& path);
+
+}  // namespace ebb::cli

@@ -1,0 +1,233 @@
+// ebb run: a batch of requests, one line of results for each. Everything that can be wrong with the
+// input is found before the model is loaded; what is finished is on disk before the next begins.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+
+#include "core/text.h"
+#include "tools/ebb/batch.h"
+#include "tools/ebb/commands.h"
+#include "tools/ebb/exit_status.h"
+#include "tools/ebb/interrupt.h"
+#include "tools/ebb/output_file.h"
+#include "tools/ebb/progress.h"
+#include "tools/ebb/results_file.h"
+#include "tools/ebb/scheduler.h"
+#include "tools/ebb/session.h"
+
+namespace ebb::cli {
+namespace {
+
+struct RunArgs {
+  SessionArgs session;
+  std::string input, output;
+  bool resume = false;
+  std::int64_t max_tokens = 256;
+};
+
+// Feeds the lines that are not done yet to the scheduler and writes down what becomes of them.
+class BatchRun {
+ public:
+  BatchRun(Engine& engine, const GenerationSettings& defaults, Provenance provenance,
+           ResultsFile& results)
+      : engine_(engine),
+        defaults_(defaults),
+        provenance_(std::move(provenance)),
+        results_(results),
+        n_failed_(results.n_failed()) {}
+
+  void add(const Batch::Line& line) {
+    lines_.push_back(line);
+    work_ += line.text.size();
+  }
+
+  Result<int> run(Interrupt& interrupt) {
+    progress_ = std::make_unique<Progress>(static_cast<std::int64_t>(lines_.size()), work_,
+                                           ::isatty(STDERR_FILENO) == 1);
+    start_ = std::chrono::steady_clock::now();
+    Hooks hooks;
+    hooks.next = [this] { return next(); };
+    hooks.finished = [this](const Job& job, const Generation& generation, const Timings& timings) {
+      return finished(job, generation, timings);
+    };
+    hooks.prefilled = [this](const Job& job, std::int64_t fed) { prefilled(job, fed); };
+    hooks.stopped = [&interrupt] { return interrupt.requested(); };
+    const Result<bool> through = run_jobs(engine_, hooks);
+    progress_.reset();
+    if (!through) return through.error();
+    if (!*through) {
+      fmt::print(stderr, "interrupted: {} of {} requests are done; go on with --resume\n", n_done_,
+                 lines_.size());
+      return kInterrupted;
+    }
+    const double elapsed =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    fmt::print(stderr, "{} requests done, {} failed, {:.1f} s, {} prompt + {} new tokens\n",
+               n_done_ - n_new_failed_, n_new_failed_, elapsed, n_prompt_tokens_, n_new_tokens_);
+    return n_failed_ > 0 ? kSomeFailed : kDone;
+  }
+
+ private:
+  // The next line that can be served; those before it get their error.
+  Result<std::optional<Job>> next() {
+    while (next_ < lines_.size()) {
+      const Batch::Line& line = lines_[next_++];
+      EBB_ASSIGN(Request request, parse_request(line.text, defaults_));
+      Result<std::vector<std::int32_t>> prompt = encode(request);
+      if (prompt) {
+        return std::optional<Job>(Job{std::move(request.id), *std::move(prompt),
+                                      std::move(request.settings), line.text.size()});
+      }
+      EBB_TRY(results_.append(
+          format_failure(request.id, prompt.error(), request.settings.sampling.seed, provenance_)));
+      ++n_done_;
+      ++n_failed_;
+      ++n_new_failed_;
+      progress_->finished(line.text.size(), fmt::format("{} failed: {}", printable(request.id, 60),
+                                                        prompt.error().message));
+    }
+    return std::optional<Job>();
+  }
+
+  Result<std::vector<std::int32_t>> encode(const Request& request) const {
+    if (!request.refusal.empty()) return Error{Errc::invalid_argument, request.refusal};
+    EBB_ASSIGN(std::vector<std::int32_t> prompt, encode_prompt(request, engine_.tokenizer()));
+    EBB_TRY(check_prompt(engine_, prompt));
+    return prompt;
+  }
+
+  void prefilled(const Job& job, std::int64_t fed) {
+    const auto size = static_cast<double>(job.prompt.size());
+    progress_->part(
+        job.work, static_cast<double>(fed) / size,
+        fmt::format("{}: {} of {} tokens", printable(job.id, 16), fed, job.prompt.size()));
+  }
+
+  Status finished(const Job& job, const Generation& generation, const Timings& timings) {
+    EBB_TRY(results_.append(
+        format_result(job, generation, timings, engine_.tokenizer() != nullptr, provenance_)));
+    ++n_done_;
+    const auto n_prompt = static_cast<std::int64_t>(job.prompt.size());
+    const auto n_new = static_cast<std::int64_t>(generation.tokens().size());
+    n_prompt_tokens_ += n_prompt;
+    n_new_tokens_ += n_new;
+    progress_->finished(
+        job.work,
+        fmt::format("{} {}: {} prompt tokens at {:.0f}/s, {} new at {:.1f}/s",
+                    printable(job.id, 60), finish_reason_name(generation.finish()), n_prompt,
+                    rate(n_prompt, timings.prefill), n_new, rate(n_new - 1, timings.decode)));
+    return ok_status();
+  }
+
+  Engine& engine_;
+  const GenerationSettings& defaults_;
+  Provenance provenance_;
+  ResultsFile& results_;
+  std::unique_ptr<Progress> progress_;
+  std::vector<Batch::Line> lines_;
+  std::uint64_t work_ = 0;
+  std::size_t next_ = 0;
+  std::size_t n_done_ = 0;
+  int n_failed_;  // those of earlier runs included
+  int n_new_failed_ = 0;
+  std::int64_t n_prompt_tokens_ = 0;
+  std::int64_t n_new_tokens_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+// Beside the results: under the plain name, or, if results of another manifest are there already,
+// under one with the hash.
+Status write_manifest(const Manifest& manifest, const ResultsFile& results,
+                      const std::string& output) {
+  const std::vector<std::string>& before = results.manifests();
+  const bool is_first = before.empty() || before.front() == manifest.hash();
+  if (!is_first) {
+    fmt::print(stderr,
+               "ebb: warning: {} holds results of manifest {}; this run's is {}, and its results "
+               "say so\n",
+               printable(output), printable(before.front(), 32), manifest.hash());
+  }
+  const std::string middle = is_first ? "" : "." + manifest.hash();
+  return write_file(output + ".manifest" + middle + ".toml", manifest.effective());
+}
+
+Result<int> run(const RunArgs& args) {
+  Interrupt interrupt;
+  EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
+  GenerationSettings defaults;
+  defaults.max_tokens = args.max_tokens;
+  defaults.sampling = manifest.sampling();
+  EBB_ASSIGN(const std::string text, read_file(args.input));
+  EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
+  EBB_ASSIGN(ResultsFile results, ResultsFile::open(args.output, args.resume));
+  EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
+
+  const Provenance provenance{std::string(engine->loader().digest()), manifest.hash()};
+  for (const std::string& model : results.models()) {
+    if (model == provenance.model) continue;
+    return make_error(Errc::invalid_argument,
+                      "%s: holds results of model %s, the manifest names model %s: name another "
+                      "output",
+                      printable(args.output).c_str(), printable(model, 80).c_str(),
+                      provenance.model.c_str());
+  }
+  EBB_TRY(write_manifest(manifest, results, args.output));
+  BatchRun batch_run(*engine, defaults, provenance, results);
+  for (const Batch::Line& line : batch.lines()) {
+    if (!results.ids().contains(line.id)) batch_run.add(line);
+  }
+  interrupt.arm();
+  return batch_run.run(interrupt);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand("run", "Run a batch of prompts without supervision");
+  const auto args = std::make_shared<RunArgs>();
+  add_session_args(*command, args->session);
+  command->add_option("-i,--input", args->input, "Requests, one JSON object a line; - is stdin")
+      ->required()
+      ->type_name("FILE.jsonl");
+  command
+      ->add_option("-o,--output", args->output,
+                   "Results, one JSON object a line in order of finishing; the effective manifest\n"
+                   "goes to FILE.jsonl.manifest.toml")
+      ->required()
+      ->type_name("FILE.jsonl");
+  command->add_flag("--resume", args->resume,
+                    "Go on with an output: skip the ids in it, cut off a torn last line");
+  command
+      ->add_option("-n,--max-tokens", args->max_tokens,
+                   "New tokens per request where its line does not say")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->type_name("N");
+  command->footer(
+      "Each line is in OpenAI's Batch shape:\n"
+      "  {\"custom_id\": \"a\", \"body\": {\"messages\": [{\"role\": \"user\", \"content\": "
+      "\"Hi\"}]}}\n"
+      "or short:\n"
+      "  {\"id\": \"b\", \"prompt\": \"Once upon a time\", \"max_tokens\": 40}\n"
+      "  {\"id\": \"c\", \"tokens\": [0, 17, 32], \"temperature\": 0.7, \"seed\": 1}\n"
+      "Settings: max_tokens, temperature, top_p, top_k, seed, stop, ignore_eos; \"thinking\" with\n"
+      "messages. BOS goes before a \"prompt\", which is plain text unless the line says\n"
+      "\"specials\": true: then special strings in it are tokens, and nothing is added.\n"
+      "\n"
+      "A line that is no request stops the program before the model is loaded (status 2). A "
+      "request\n"
+      "that cannot be served, say one too long, gets a result with its error (status 1 at the "
+      "end).\n"
+      "A result is on disk before the next one; Ctrl-C keeps what is finished (status 130).\n"
+      "[engine] max_sequences is how many requests decode together.\n"
+      "\n"
+      "Example:\n"
+      "  ebb run config/demo/demo.toml -i config/demo/prompts.jsonl -o results.jsonl");
+  command->callback([args, &status] { status = finish(run(*args)); });
+}
+
+}  // namespace ebb::cli

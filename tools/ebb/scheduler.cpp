@@ -1,0 +1,114 @@
+#include "tools/ebb/scheduler.h"
+
+#include <chrono>
+
+namespace ebb::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+class JobLoop {
+ public:
+  JobLoop(Engine& engine, const Hooks& hooks)
+      : engine_(engine), hooks_(hooks), start_(Clock::now()) {}
+
+  Result<bool> run() {
+    const auto limit = static_cast<std::size_t>(engine_.session().max_sequences);
+    for (bool has_more = true; has_more || !open_.empty();) {
+      while (has_more && open_.size() < limit) {
+        if (stopped()) return false;
+        EBB_ASSIGN(std::optional<Job> job, hooks_.next());
+        has_more = job.has_value();
+        if (!has_more) break;
+        EBB_ASSIGN(const bool is_fed, admit(*std::move(job)));
+        if (!is_fed) return false;
+      }
+      if (open_.empty()) continue;
+      if (stopped()) return false;
+      EBB_TRY(step());
+    }
+    return true;
+  }
+
+ private:
+  struct Open {
+    Job job;
+    Generation generation;
+    std::int32_t sequence;
+    Timings timings;
+    Clock::time_point first_token;
+  };
+
+  bool stopped() const { return hooks_.stopped && hooks_.stopped(); }
+
+  // Prefills a job and takes its first token. False if it was stopped on the way.
+  Result<bool> admit(Job job) {
+    EBB_ASSIGN(const std::int32_t sequence, engine_.open_sequence());
+    const auto begin = Clock::now();
+    EBB_ASSIGN(const bool is_fed,
+               engine_.prefill(sequence, job.prompt, [this, &job](std::int64_t fed) {
+                 if (hooks_.prefilled) hooks_.prefilled(job, fed);
+                 return !stopped();
+               }));
+    if (!is_fed) return false;
+    Generation generation(job.settings, engine_.tokenizer());
+    EBB_TRY(generation.sample(engine_, 0));
+    Open open{std::move(job), std::move(generation), sequence, {}, Clock::now()};
+    open.timings.queue = seconds(start_, begin);
+    open.timings.prefill = seconds(begin, open.first_token);
+    EBB_ASSIGN(const bool is_over, settle(open));
+    if (!is_over) open_.push_back(std::move(open));
+    return true;
+  }
+
+  // One token for each open sequence.
+  Status step() {
+    rows_.clear();
+    for (const Open& open : open_) {
+      rows_.push_back({open.sequence, open.generation.last_token(), true});
+    }
+    EBB_TRY(engine_.step(rows_));
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      EBB_TRY(open_[i].generation.sample(engine_, static_cast<std::int32_t>(i)));
+    }
+    for (std::size_t i = 0; i < open_.size();) {
+      EBB_ASSIGN(const bool is_over, settle(open_[i]));
+      if (is_over) {
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    return ok_status();
+  }
+
+  // After a token: hands it on, and closes the sequence if it was the last.
+  Result<bool> settle(Open& open) {
+    if (!open.generation.is_finished() &&
+        engine_.length(open.sequence) >= engine_.session().max_context) {
+      open.generation.end_by_context();
+    }
+    if (hooks_.token) hooks_.token(open.generation);
+    if (!open.generation.is_finished()) return false;
+    open.timings.decode = seconds(open.first_token, Clock::now());
+    engine_.close_sequence(open.sequence);
+    EBB_TRY(hooks_.finished(open.job, open.generation, open.timings));
+    return true;
+  }
+
+  Engine& engine_;
+  const Hooks& hooks_;
+  Clock::time_point start_;
+  std::vector<Open> open_;
+  std::vector<StepRow> rows_;
+};
+
+}  // namespace
+
+Result<bool> run_jobs(Engine& engine, const Hooks& hooks) { return JobLoop(engine, hooks).run(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine.h"
+#include "tools/ebb/generation.h"
+
+namespace ebb::cli {
+
+/// A prompt that can be fed (check_prompt) and what to do after it.
+struct Job {
+  std::string id;
+  std::vector<std::int32_t> prompt;
+  GenerationSettings settings;
+  std::uint64_t work = 0;  ///< the caller's measure of its size, for progress
+};
+
+/// Seconds. The first token comes out of prefill, so decode has one step fewer than tokens.
+struct Timings {
+  double queue = 0;    ///< from the start of run_jobs to the first prefill step
+  double prefill = 0;  ///< the prompt, by itself
+  double decode = 0;   ///< from the first token to the last, shared with other sequences
+};
+
+struct Hooks {
+  /// The next job, or nothing when there is none left.
+  std::function<Result<std::optional<Job>>()> next;
+  /// Hears each job at its end, in order of ending. An error ends the run.
+  std::function<Status(const Job&, const Generation&, const Timings&)> finished;
+  /// Optional: hears a sequence after each token.
+  std::function<void(Generation&)> token;
+  /// Optional: tokens of `job` fed so far, after each prefill step.
+  std::function<void(const Job&, std::int64_t)> prefilled;
+  /// Optional: asked between steps; true ends the run, and what is not finished is dropped.
+  std::function<bool()> stopped;
+};
+
+/// Runs jobs, up to max_sequences at a time: a free sequence takes the next job and prefills it
+/// alone; then all open sequences decode together, one token a step. Returns whether it got to the
+/// end. Errors: of the hooks and of the engine, which end the run.
+Result<bool> run_jobs(Engine& engine, const Hooks& hooks);
+
+}  // namespace ebb::cli
