@@ -105,12 +105,14 @@ Result<toml::table> parse_override(const std::string& argument) {
     return bad(printable(source), "want section.key=value on one line");
   }
   const std::string key = argument.substr(0, equals);
-  std::string value = argument.substr(equals + 1);
   EBB_TRY(parse_toml(key + " = 0", source));  // so that a bad key is not blamed on the value
-  const bool is_quoted = value.find_first_of("\"'[{") == value.find_first_not_of(' ');
+  std::string value = argument.substr(equals + 1);
+  value.erase(0, value.find_first_not_of(' '));
+  value.erase(value.find_last_not_of(' ') + 1);
+  const bool is_quoted = value.find_first_of("\"'[{") == 0;
   if (is_quoted || value.find('#') == value.npos) {
     Result<toml::table> literal = parse_toml(key + " = " + value, source);
-    if (literal || (is_quoted && !value.empty())) return literal;
+    if (literal || is_quoted) return literal;
   }
   for (std::size_t at = 0; (at = value.find_first_of("\\\"", at)) != value.npos; at += 2) {
     value.insert(at, 1, '\\');

@@ -1,15 +1,14 @@
 #include "core/module_loader.h"
 
 #include <elf.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#define BOOST_DLL_USE_STD_FS
-#include <fmt/format.h>
-
+#define BOOST_DLL_USE_STD_FS  // else Boost.DLL wants Boost.Filesystem linked
 #include <boost/dll/shared_library.hpp>
 
 #include "core/text.h"
@@ -43,8 +42,10 @@ bool is_whole_library(const fs::path& path) {
   return table <= size && header.e_shoff <= size - table;
 }
 
-Error refuse(const fs::path& path, std::string_view why) {
-  return Error{Errc::incompatible, fmt::format("{}: {}", printable(path.string()), why)};
+template <class... Args>
+Error refuse(const fs::path& path, fmt::format_string<Args...> why, Args&&... args) {
+  return Error{Errc::incompatible,
+               printable(path.string()) + ": " + fmt::format(why, std::forward<Args>(args)...)};
 }
 
 // `kind` is the one wanted, "" for any.
@@ -57,33 +58,31 @@ Result<OpenModule> open_file(const fs::path& path, std::string_view kind) {
   if (status.type() != fs::file_type::regular) return refuse(path, "not a regular file");
   if (!is_whole_library(path)) return refuse(path, "not a shared object, or cut short");
   try {
-    using boost::dll::load_mode::type;
     auto library = std::make_shared<boost::dll::shared_library>(
         fs::absolute(path), boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
     if (!library->has("ebb_module")) return refuse(path, "exports no ebb_module: not a module");
     const auto& found = library->get<const ModuleDescriptor>("ebb_module");
     if (found.magic != kModuleMagic) {
-      return refuse(path, fmt::format("magic {:#010x}, want {:#010x}: not a module", found.magic,
-                                      kModuleMagic));
+      return refuse(path, "magic {:#010x}, want {:#010x}: not a module", found.magic, kModuleMagic);
     }
     if (found.size != sizeof(ModuleDescriptor)) {
-      return refuse(path, fmt::format("descriptor of {} bytes, want {}: build it again", found.size,
-                                      sizeof(ModuleDescriptor)));
+      return refuse(path, "descriptor of {} bytes, want {}: build it again", found.size,
+                    sizeof(ModuleDescriptor));
     }
     if (!found.abi || std::strcmp(found.abi, EBB_ABI) != 0) {
-      return refuse(path, fmt::format("made for ABI {}, want {}: build it again",
-                                      printable(found.abi ? found.abi : "(none)", 80), EBB_ABI));
+      return refuse(path, "made for ABI {}, want {}: build it again",
+                    printable(found.abi ? found.abi : "(none)", 80), EBB_ABI);
     }
     if (!kind.empty() && kind != found.kind) {
-      return refuse(path, fmt::format("kind {}, want {}", printable(found.kind, kMaxName), kind));
+      return refuse(path, "kind {}, want {}", printable(found.kind, kMaxName), kind);
     }
     if (found.name != path.stem().string()) {
-      return refuse(path, fmt::format("the module in it is named {}, want the file's name {}",
-                                      printable(found.name, kMaxName), path.stem().string()));
+      return refuse(path, "the module in it is named {}, want the file's name {}",
+                    printable(found.name, kMaxName), path.stem().string());
     }
     return OpenModule{std::move(library), &found, path.string()};
   } catch (const std::exception& thrown) {
-    return refuse(path, printable(thrown.what()));
+    return refuse(path, "{}", printable(thrown.what()));
   }
 }
 

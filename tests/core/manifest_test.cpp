@@ -307,13 +307,13 @@ BOOST_FIXTURE_TEST_CASE(sixteen_files_may_extend_one_another, Folder) {
 
 BOOST_FIXTURE_TEST_CASE(overrides_lie_on_top_of_everything, Folder) {
   write("m.toml", std::string(kModules) + "[engine]\nseed = 1\n");
-  const Manifest manifest =
-      good("m.toml",
-           {"engine.seed=5", "engine.seed = 6", "engine.name=trial 1", "comm.module=comm_y",
-            "loader.path=x/y.gguf", "tokenizer.module=\"t\"", "tokenizer.list=[1, 2]",
-            "tokenizer.size=64KiB", "tokenizer.tag=a#b", "tokenizer.digits=5#6",
-            "tokenizer.quote=say \"hi\" \\ there", "tokenizer.empty=", "tokenizer.table={a = 1}",
-            "tokenizer.flag=true", "sampling.temperature=0.5"});
+  const Manifest manifest = good(
+      "m.toml", {"engine.seed=5", "engine.seed = 6", "engine.name=trial 1", "comm.module=comm_y",
+                 "loader.path=x/y.gguf", "tokenizer.module=\"t\"", "tokenizer.list=[1, 2]",
+                 "tokenizer.size=64KiB", "tokenizer.tag=a#b", "tokenizer.digits=5#6",
+                 "tokenizer.quote=say \"hi\" \\ there",
+                 "tokenizer.empty=", "tokenizer.blank=  ", "tokenizer.word = a b ",
+                 "tokenizer.table={a = 1}", "tokenizer.flag=true", "sampling.temperature=0.5"});
   BOOST_TEST(manifest.engine().seed == 6u);
   BOOST_TEST(manifest.engine().name == "trial 1");
   BOOST_TEST(manifest.sampling().temperature == 0.5);
@@ -328,6 +328,8 @@ BOOST_FIXTURE_TEST_CASE(overrides_lie_on_top_of_everything, Folder) {
   BOOST_TEST(options->get_string("digits", "") == "5#6");
   BOOST_TEST(options->get_string("quote", "") == "say \"hi\" \\ there");
   BOOST_TEST(options->get_string("empty", "x") == "");
+  BOOST_TEST(options->get_string("blank", "x") == "");
+  BOOST_TEST(options->get_string("word", "x") == "a b");
   BOOST_TEST(options->get_bool("flag", false));
   BOOST_TEST((options->get_int_list("list", {}, 0, 9) == std::vector<std::int64_t>{1, 2}));
 }
