@@ -104,17 +104,17 @@ class AttentionCsa final : public Attention {
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     const std::int64_t rows = shape.max_rows;
     for (Layer& layer : layers_) {
-      layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, kv_format_,
-                             "window rows");
+      layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, config_.n_rot,
+                             kv_format_, "window rows");
       if (layer.ratio == 0) continue;
       carve_compressor(layer.chunks, arena, shape, layer.ratio, config_.d_head);
       const std::int64_t n_chunks = (shape.max_context + layer.ratio - 1) / layer.ratio;
-      layer.chunks.rows = row_store(arena, shape, n_chunks, config_.d_head, kv_format_,
-                                    layer.ratio == 4 ? "csa rows" : "hca rows");
+      layer.chunks.rows = row_store(arena, shape, n_chunks, config_.d_head, config_.n_rot,
+                                    kv_format_, layer.ratio == 4 ? "csa rows" : "hca rows");
       if (layer.ratio != 4) continue;
       carve_compressor(layer.index, arena, shape, layer.ratio, config_.d_index);
       layer.index.rows =
-          row_store(arena, shape, n_chunks, config_.d_index, index_format_, "index keys");
+          row_store(arena, shape, n_chunks, config_.d_index, 0, index_format_, "index keys");
     }
     const std::int64_t n_pairs = config_.n_rot / 2;
     window_frequency_memory_ = arena.take<double>(n_pairs, "rope tables");
@@ -210,11 +210,11 @@ class AttentionCsa final : public Attention {
   }
 
   RowStore row_store(Arena& arena, const SessionShape& shape, std::int64_t n_rows, std::int32_t d,
-                     RowFormat format, const char* part) const {
+                     std::int32_t n_rot, RowFormat format, const char* part) const {
     RowStore store;
     store.format = format;
     store.n_rows = n_rows;
-    store.row_bytes = row_bytes(format, d, config_.n_rot);
+    store.row_bytes = row_bytes(format, d, n_rot);
     store.sequence_bytes = n_rows * store.row_bytes;
     store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_sequences, part);
     return store;

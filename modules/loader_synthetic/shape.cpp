@@ -65,7 +65,7 @@ Config tiny() {
   c.vocab_size = 320;
   c.context_length = 65536;
   c.n_heads = 4;
-  c.d_head = 192;
+  c.d_head = 256;
   c.q_rank = 256;
   c.n_groups = 2;
   c.group_rank = 128;
