@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 namespace ebb::tokenizer_gguf {
 namespace {
@@ -34,9 +35,10 @@ Bpe::Bpe(const Vocabulary& vocabulary) : byte_token_(vocabulary.byte_tokens()) {
                                                                static_cast<std::uint32_t>(rank)};
   }
   for (std::size_t left = 0; left + 1 < first_entry_.size(); ++left) {
-    std::stable_sort(entries_.begin() + first_entry_[left],
-                     entries_.begin() + first_entry_[left + 1],
-                     [](const Entry& a, const Entry& b) { return a.right < b.right; });
+    std::sort(entries_.begin() + first_entry_[left], entries_.begin() + first_entry_[left + 1],
+              [](const Entry& a, const Entry& b) {
+                return std::tie(a.right, a.rank) < std::tie(b.right, b.rank);
+              });
   }
 }
 

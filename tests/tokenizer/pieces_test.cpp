@@ -50,6 +50,7 @@ BOOST_AUTO_TEST_CASE(cjk_and_kana_runs_are_apart_from_other_letters) {
   check_cut("abc漢字def", {"abc", "漢字", "def"});
   check_cut("龥龦", {"龥", "龦"});
   check_cut(" 漢", {" ", "漢"});
+  check_cut("xぁxヿx一", {"x", "ぁ", "x", "ヿ", "x", "一"});
   check_cut("カ・タ", {"カ", "・", "タ"});
   check_cut("한국어 텍", {"한국어", " 텍"});
 }
