@@ -218,7 +218,7 @@ void add_eval_needles(CLI::App& eval, int& status) {
   command->add_option("-o,--output", args->output, "What became of each needle, one line each")
       ->type_name("FILE.jsonl");
   command->add_option("--limit", args->limit, "Only the first N needles")
-      ->check(CLI::Range(std::int64_t{1}, INT64_MAX))
+      ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->footer(
       "An output is right if it is the answer and then the end token. Decoding is greedy. The\n"

@@ -121,7 +121,7 @@ void add_eval_perplexity(CLI::App& eval, int& status) {
       ->required()
       ->type_name("FILE.txt");
   command->add_option("--tokens", args->tokens, "Only the first N tokens of the text")
-      ->check(CLI::Range(std::int64_t{1}, INT64_MAX))
+      ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_flag("--json", args->json, "One JSON object instead of a table");
   command->footer(

@@ -142,7 +142,7 @@ void add_generate(CLI::App& app, int& status) {
       ->check(CLI::Range(0, 1 << 24))
       ->type_name("K");
   command->add_option("-s,--seed", args->seed, "Seed of the draws")
-      ->check(CLI::Range(std::int64_t{0}, INT64_MAX))
+      ->check(CLI::NonNegativeNumber)
       ->type_name("N");
   command->add_option("--stop", args->stops, "End before this text; may be repeated")
       ->type_name("TEXT")
