@@ -13,6 +13,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
+#include "kernels/cpu/unpack_wide-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +21,10 @@ namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-UnpackTiles unpack_tiles_of(DType type) { return find_plain_tiles(type); }
+UnpackTiles unpack_tiles_of(DType type) {
+  const UnpackTiles wide = find_wide_tiles(type);
+  return wide != nullptr ? wide : find_plain_tiles(type);
+}
 
 template <bool kMinus>
 void expand(const Tile& tile, std::int64_t n_values, float* values) {
@@ -43,11 +47,15 @@ void expand(const Tile& tile, std::int64_t n_values, float* values) {
 template <DType kType>
 void tile_floats(const std::byte* blocks, std::int64_t n_values, float* values) {
   const UnpackTiles tiles = unpack_tiles_of(kType);
-  Tile tile;
-  for (std::int64_t first = 0; first < n_values; first += kTileValues) {
-    const std::int64_t n = n_values - first < kTileValues ? n_values - first : kTileValues;
-    tiles(blocks + row_bytes(kType, first), n, &tile);
-    expand<type_has_minus(kType)>(tile, n, values + first);
+  Tile some[4];
+  constexpr std::int64_t kStep = 4 * kTileValues;
+  for (std::int64_t first = 0; first < n_values; first += kStep) {
+    const std::int64_t n = n_values - first < kStep ? n_values - first : kStep;
+    tiles(blocks + row_bytes(kType, first), n, some);
+    for (std::int64_t i = 0; i < n; i += kTileValues) {
+      const std::int64_t n_tile = n - i < kTileValues ? n - i : kTileValues;
+      expand<type_has_minus(kType)>(some[i / kTileValues], n_tile, values + first + i);
+    }
   }
 }
 
@@ -61,20 +69,19 @@ void half_floats(const std::byte* blocks, std::int64_t n_values, float* values) 
   const hn::CappedTag<float, 16> d;
   const hn::Rebind<Half, decltype(d)> d_half;
   constexpr std::int64_t kLanes = hn::MaxLanes(d);
-  Half some[kLanes];
-  for (std::int64_t first = 0; first < n_values; first += kLanes) {
-    const std::int64_t n = n_values - first < kLanes ? n_values - first : kLanes;
-    std::memcpy(some, blocks + sizeof(Half) * static_cast<std::size_t>(first),
-                sizeof(Half) * static_cast<std::size_t>(n));
-    const auto value = hn::PromoteTo(d, hn::LoadU(d_half, some));
-    if (n == kLanes) {
-      hn::StoreU(value, d, values + first);
-    } else {
-      float whole[kLanes];
-      hn::StoreU(value, d, whole);
-      std::memcpy(values + first, whole, sizeof(float) * static_cast<std::size_t>(n));
-    }
+  const Half* const halves = reinterpret_cast<const Half*>(blocks);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n_values; i += kLanes) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(d_half, halves + i)), d, values + i);
   }
+  if (i == n_values) return;
+  alignas(64) std::uint16_t rest[kLanes] = {};
+  alignas(64) float rest_values[kLanes];
+  const auto n_rest = static_cast<std::size_t>(n_values - i);
+  std::memcpy(rest, halves + i, n_rest * sizeof(Half));
+  const auto rest_halves = hn::Load(d_half, reinterpret_cast<const Half*>(rest));
+  hn::Store(hn::PromoteTo(d, rest_halves), d, rest_values);
+  std::memcpy(values + i, rest_values, n_rest * sizeof(float));
 }
 
 UnpackFloats floats_of(DType type) {

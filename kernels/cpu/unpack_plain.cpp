@@ -5,11 +5,11 @@
 #include "kernels/numeric.h"
 #include "kernels/quant_grids.h"
 
-// One function per type turns one stored block at `b` into part of a tile: `q` receives the block's
-// integers, `scale` and `minus` one float per 16 of them. Fields are little-endian and unpadded;
-// the offsets below are bytes from the start of the block. A block's f16 scale is `d`, its f16
-// scale of offsets `dmin`. Products are rounded in the order of the format's reference: d times the
-// small integer first, then times q.
+// One function per type turns one stored block at `b` into part of a tile on a little-endian
+// machine: `q` receives the block's integers, `scale` and `minus` one float per 16 of them. Fields
+// are little-endian and unpadded; the offsets below are bytes from the start of the block. A
+// block's f16 scale is `d`, its f16 scale of offsets `dmin`. Products are rounded in the order of
+// the format's reference: d times the small integer first, then times q.
 
 namespace ebb::cpu {
 namespace {
@@ -21,13 +21,21 @@ std::uint32_t read_u16(const Byte* b) { return b[0] | static_cast<std::uint32_t>
 std::uint32_t read_u32(const Byte* b) { return read_u16(b) | read_u16(b + 2) << 16; }
 float read_f16(const Byte* b) { return f16_to_float(static_cast<std::uint16_t>(read_u16(b))); }
 
+/// Every bit of the low byte of `bits` as a byte of 0 or 1, the lowest bit first.
+std::uint64_t spread_bits(std::uint32_t bits) {
+  const std::uint64_t one_each =
+      static_cast<Byte>(bits) * std::uint64_t{0x0101010101010101} & 0x8040201008040201;
+  return (one_each + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
+}
+
 /// Magnitudes of one codeword, least significant byte first, with a minus where a sign bit is set.
-template <int kValues, class Codeword>
+/// No magnitude is 0, so the negation of a byte (invert, add 1) carries into no other byte.
+template <class Codeword>
 void put_signed(Codeword magnitudes, std::uint32_t signs, std::int8_t* q) {
-  for (int i = 0; i < kValues; ++i) {
-    const int magnitude = static_cast<Byte>(magnitudes >> (8 * i));
-    q[i] = static_cast<std::int8_t>((signs >> i & 1) != 0 ? -magnitude : magnitude);
-  }
+  const auto minus = static_cast<Codeword>(spread_bits(signs));
+  const auto inverted = static_cast<Codeword>(minus * 255);
+  const auto values = static_cast<Codeword>((magnitudes ^ inverted) + minus);
+  std::memcpy(q, &values, sizeof(values));
 }
 
 void q8_0(const Byte* b, std::int8_t* q, float* scale, float*) {
@@ -37,8 +45,10 @@ void q8_0(const Byte* b, std::int8_t* q, float* scale, float*) {
 
 void q2_k(const Byte* b, std::int8_t* q, float* scale, float* minus) {
   const Byte* const fields = b + 16;
-  for (int n = 0; n < 256; ++n) {
-    q[n] = static_cast<std::int8_t>(fields[32 * (n / 128) + n % 32] >> (2 * (n % 128 / 32)) & 3);
+  for (int j = 0; j < 8; ++j) {
+    for (int i = 0; i < 32; ++i) {
+      q[32 * j + i] = static_cast<std::int8_t>(fields[32 * (j / 4) + i] >> (2 * (j % 4)) & 3);
+    }
   }
   const float d = read_f16(b + 80);
   const float dmin = read_f16(b + 82);
@@ -50,10 +60,12 @@ void q2_k(const Byte* b, std::int8_t* q, float* scale, float* minus) {
 
 void q3_k(const Byte* b, std::int8_t* q, float* scale, float*) {
   const Byte* const fields = b + 32;
-  for (int n = 0; n < 256; ++n) {
-    const int low = fields[32 * (n / 128) + n % 32] >> (2 * (n % 128 / 32)) & 3;
-    const int high = b[n % 32] >> (n / 32) & 1;
-    q[n] = static_cast<std::int8_t>(low + 4 * high - 4);
+  for (int j = 0; j < 8; ++j) {
+    for (int i = 0; i < 32; ++i) {
+      const int low = fields[32 * (j / 4) + i] >> (2 * (j % 4)) & 3;
+      const int high = b[i] >> j & 1;
+      q[32 * j + i] = static_cast<std::int8_t>(low + 4 * high - 4);
+    }
   }
   const Byte* const packed = b + 96;
   const float d = read_f16(b + 108);
@@ -103,13 +115,14 @@ void q5_k(const Byte* b, std::int8_t* q, float* scale, float* minus) {
 void q6_k(const Byte* b, std::int8_t* q, float* scale, float*) {
   const Byte* const nibbles = b;
   const Byte* const pairs = b + 128;
-  for (int n = 0; n < 256; ++n) {
-    const int half = n / 128;
-    const int quarter = n % 128 / 32;
-    const int i = n % 32;
-    const int low = nibbles[64 * half + 32 * (quarter & 1) + i] >> (4 * (quarter >> 1)) & 15;
-    const int high = pairs[32 * half + i] >> (2 * quarter) & 3;
-    q[n] = static_cast<std::int8_t>((low | high << 4) - 32);
+  for (int j = 0; j < 8; ++j) {
+    const int half = j / 4;
+    const int quarter = j % 4;
+    for (int i = 0; i < 32; ++i) {
+      const int low = nibbles[64 * half + 32 * (quarter & 1) + i] >> (4 * (quarter >> 1)) & 15;
+      const int high = pairs[32 * half + i] >> (2 * quarter) & 3;
+      q[32 * j + i] = static_cast<std::int8_t>((low | high << 4) - 32);
+    }
   }
   const float d = read_f16(b + 208);
   for (int j = 0; j < 16; ++j) {
@@ -123,8 +136,8 @@ void iq2_xxs(const Byte* b, std::int8_t* q, float* scale, float*) {
     const Byte* const g = b + 2 + 8 * group;
     const std::uint32_t packed = read_u32(g + 4);
     for (int octet = 0; octet < 4; ++octet) {
-      put_signed<8>(kernels::kGridIq2Xxs[g[octet]], sign_byte(packed >> (7 * octet) & 127),
-                    q + 32 * group + 8 * octet);
+      put_signed(kernels::kGridIq2Xxs[g[octet]], sign_byte(packed >> (7 * octet) & 127),
+                 q + 32 * group + 8 * octet);
     }
     const float factor = 0.5f + static_cast<float>(packed >> 28);
     scale[2 * group] = scale[2 * group + 1] = d * factor * 0.25f;
@@ -135,7 +148,7 @@ void iq2_xs(const Byte* b, std::int8_t* q, float* scale, float*) {
   const float d = read_f16(b);
   for (int octet = 0; octet < 32; ++octet) {
     const std::uint32_t code = read_u16(b + 2 + 2 * octet);
-    put_signed<8>(kernels::kGridIq2Xs[code & 511], sign_byte(code >> 9), q + 8 * octet);
+    put_signed(kernels::kGridIq2Xs[code & 511], sign_byte(code >> 9), q + 8 * octet);
   }
   for (int j = 0; j < 16; ++j) {
     const int nibble = b[66 + j / 2] >> (4 * (j & 1)) & 15;
@@ -147,7 +160,7 @@ void iq2_s(const Byte* b, std::int8_t* q, float* scale, float*) {
   const float d = read_f16(b);
   for (int octet = 0; octet < 32; ++octet) {
     const std::uint32_t high = static_cast<std::uint32_t>(b[66 + octet / 4]) >> (2 * (octet % 4));
-    put_signed<8>(kernels::kGridIq2S[b[2 + octet] | (high & 3) << 8], b[34 + octet], q + 8 * octet);
+    put_signed(kernels::kGridIq2S[b[2 + octet] | (high & 3) << 8], b[34 + octet], q + 8 * octet);
   }
   for (int j = 0; j < 16; ++j) {
     const int nibble = b[74 + j / 2] >> (4 * (j & 1)) & 15;
@@ -161,8 +174,8 @@ void iq3_xxs(const Byte* b, std::int8_t* q, float* scale, float*) {
     const std::uint32_t packed = read_u32(b + 66 + 4 * group);
     for (int half = 0; half < 8; ++half) {  // four values each; two share a sign byte
       const std::uint32_t signs = sign_byte(packed >> (7 * (half / 2)) & 127);
-      put_signed<4>(kernels::kGridIq3Xxs[b[2 + 8 * group + half]], signs >> (4 * (half & 1)),
-                    q + 32 * group + 4 * half);
+      put_signed(kernels::kGridIq3Xxs[b[2 + 8 * group + half]], signs >> (4 * (half & 1)),
+                 q + 32 * group + 4 * half);
     }
     const float factor = 0.5f + static_cast<float>(packed >> 28);
     scale[2 * group] = scale[2 * group + 1] = d * factor * 0.5f;
@@ -175,8 +188,8 @@ void iq3_s(const Byte* b, std::int8_t* q, float* scale, float*) {
     for (int half = 0; half < 8; ++half) {
       const std::uint32_t high = static_cast<std::uint32_t>(b[66 + group]) >> half & 1;
       const std::uint32_t signs = b[74 + 4 * group + half / 2];
-      put_signed<4>(kernels::kGridIq3S[b[2 + 8 * group + half] | high << 8],
-                    signs >> (4 * (half & 1)), q + 32 * group + 4 * half);
+      put_signed(kernels::kGridIq3S[b[2 + 8 * group + half] | high << 8], signs >> (4 * (half & 1)),
+                 q + 32 * group + 4 * half);
     }
     const int nibble = b[106 + group / 2] >> (4 * (group & 1)) & 15;
     scale[2 * group] = scale[2 * group + 1] = d * static_cast<float>(1 + 2 * nibble);
@@ -184,11 +197,12 @@ void iq3_s(const Byte* b, std::int8_t* q, float* scale, float*) {
 }
 
 /// IQ1: values are grid + delta with grid in -1, 0, 1 and delta = +-1/8, so eighths are integers.
+/// With 128 added to each byte, adding and subtracting 1 carries into no other byte.
 void put_eighths(std::uint64_t codeword, bool minus_delta, std::int8_t* q) {
-  for (int i = 0; i < 8; ++i) {
-    const int grid = static_cast<std::int8_t>(codeword >> (8 * i));
-    q[i] = static_cast<std::int8_t>(8 * grid + (minus_delta ? -1 : 1));
-  }
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  const std::uint64_t shifted = (codeword << 3 & 0xf8 * kOnes) ^ 0x80 * kOnes;
+  const std::uint64_t values = (minus_delta ? shifted - kOnes : shifted + kOnes) ^ 0x80 * kOnes;
+  std::memcpy(q, &values, sizeof(values));
 }
 
 void iq1_s(const Byte* b, std::int8_t* q, float* scale, float*) {

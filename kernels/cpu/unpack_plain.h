@@ -4,8 +4,8 @@
 
 namespace ebb::cpu {
 
-/// Portable unpackers, written from the layouts in docs of the types; a type that decides speed has
-/// a SIMD one in unpack.cpp as well, which must give the same tiles.
+/// Portable unpackers. A type that decides speed has a SIMD one in unpack_wide-inl.h as well, which
+/// gives the same tiles.
 UnpackTiles find_plain_tiles(DType type);
 
 /// True for types whose values have an offset besides the scale.
