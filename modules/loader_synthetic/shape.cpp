@@ -180,13 +180,14 @@ std::vector<Plan> plan_tensors(const Shape& shape) {
   plans.push_back({"token_embd.weight", shape.other, {d, c.vocab_size}, 1});
   plans.push_back({"output_norm.weight", DType::f32, {d}, 0.2F, 1});
   plans.push_back({"output.weight", shape.dense, {d, c.vocab_size}, spread(d)});
-  plans.push_back({"output_hc_fn.weight", shape.other, {s * d, s}, 0.1F});
+  plans.push_back({"output_hc_fn.weight", shape.other, {s * d, s}, 1.6F * spread(s * d)});
   plans.push_back({"output_hc_base.weight", DType::f32, {s}, 1});
   plans.push_back({"output_hc_scale.weight", DType::f32, {1}, 0.2F, 1});
   for (std::int32_t i = 0; i < c.n_layers; ++i) {
     const std::string b = "blk." + std::to_string(i) + ".";
     for (const char* part : {"hc_attn_", "hc_ffn_"}) {
-      plans.push_back({b + part + "fn.weight", shape.other, {s * d, (2 + s) * s}, 0.1F});
+      plans.push_back(
+          {b + part + "fn.weight", shape.other, {s * d, (2 + s) * s}, 1.6F * spread(s * d)});
       plans.push_back({b + part + "base.weight", DType::f32, {(2 + s) * s}, 1});
       plans.push_back({b + part + "scale.weight", DType::f32, {3}, 0.2F, 1});
     }
