@@ -1,5 +1,5 @@
 // A task is one row with a block of its heads. All heads read the same rows, so the keys are taken
-// in tiles of kTile rows: scores of the whole block against the tile, one step of an online
+// in tiles of a few rows: scores of the whole block against the tile, one step of an online
 // softmax, then the weighted sum of the tile's rows. The running maximum starts at the sink logit
 // with denominator 1 (0 for -inf), which puts the sink into both.
 //
@@ -36,7 +36,7 @@
 namespace ebb::cpu {
 namespace {
 
-constexpr std::int32_t kTile = 32;      // keys per pass
+constexpr std::int32_t kMaxTile = 64;   // most keys per pass
 constexpr std::int32_t kHeadGroup = 4;  // heads in registers at a time
 constexpr std::int32_t kMaxLanes = 16;  // widths are padded to this many floats
 
@@ -49,38 +49,45 @@ struct AttendPlan {
   std::int32_t ring_rot = 0;  // n_rot of row_format.h
   std::int32_t chunk_rot = 0;
   std::int32_t d_padded = 0;
+  std::int32_t tile = 0;  // keys per pass
 };
+
+/// Keys per pass: as many as leave the rows in the first-level cache. Part of the result's bits,
+/// hence a matter of the width alone.
+std::int32_t tile_keys(std::int32_t d_padded) {
+  return std::clamp(8192 / d_padded / 16 * 16, 16, kMaxTile);
+}
 
 /// A task's scratch, carved in this order; widths padded with zeros.
 struct AttendScratch {
   float* q;        // [heads, d_padded]
   float* sum;      // [heads, d_padded] running weighted sums
-  float* tile;     // [kTile, d_padded] decoded rows
-  float* weight;   // [heads, kTile] scores, then softmax weights
+  float* tile;     // [tile, d_padded] decoded rows
+  float* weight;   // [heads, tile] scores, then softmax weights
   float* largest;  // [heads] running maximum
   float* total;    // [heads] running denominator
   float* rescale;  // [heads] what the sums are multiplied by in this tile
 
-  static std::size_t bytes(std::int32_t heads, std::int32_t d_padded) {
-    return sizeof(float) *
-           (2 * static_cast<std::size_t>(heads) * d_padded +
-            static_cast<std::size_t>(kTile) * d_padded + static_cast<std::size_t>(heads) * kTile +
-            3 * static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+  static std::size_t bytes(std::int32_t heads, const AttendPlan& plan) {
+    return sizeof(float) * (static_cast<std::size_t>(2 * heads + plan.tile) *
+                                static_cast<std::size_t>(plan.d_padded) +
+                            static_cast<std::size_t>(heads) * static_cast<std::size_t>(plan.tile) +
+                            3 * static_cast<std::size_t>(round_up(heads, kMaxLanes)));
   }
-  AttendScratch(std::byte* memory, std::int32_t heads, std::int32_t d_padded) {
+  AttendScratch(std::byte* memory, std::int32_t heads, const AttendPlan& plan) {
     float* at = reinterpret_cast<float*>(memory);
-    const auto take = [&](std::size_t count) {
+    const auto take = [&](std::int32_t count, std::int32_t width) {
       float* const place = at;
-      at += count;
+      at += static_cast<std::int64_t>(count) * width;
       return place;
     };
-    q = take(static_cast<std::size_t>(heads) * d_padded);
-    sum = take(static_cast<std::size_t>(heads) * d_padded);
-    tile = take(static_cast<std::size_t>(kTile) * d_padded);
-    weight = take(static_cast<std::size_t>(heads) * kTile);
-    largest = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
-    total = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
-    rescale = take(static_cast<std::size_t>(round_up(heads, kMaxLanes)));
+    q = take(heads, plan.d_padded);
+    sum = take(heads, plan.d_padded);
+    tile = take(plan.tile, plan.d_padded);
+    weight = take(heads, plan.tile);
+    largest = take(round_up(heads, kMaxLanes), 1);
+    total = take(round_up(heads, kMaxLanes), 1);
+    rescale = take(round_up(heads, kMaxLanes), 1);
   }
 };
 
@@ -134,7 +141,7 @@ void load_tile(const AttendPlan& plan, std::int32_t row, const KeyList& keys, st
     }
   }
   // The score loop takes keys in groups: let the last group be whole.
-  for (std::int32_t j = n; j < kTile; ++j) rows[j] = rows[n - 1];
+  for (std::int32_t j = n; j % 4 != 0; ++j) rows[j] = rows[n - 1];
 }
 
 }  // namespace
@@ -149,43 +156,76 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::CappedTag<float, kMaxLanes>;
 using Vector = hn::Vec<Tag>;
 
-// 16 accumulators and their operands want 32 registers.
-constexpr std::int32_t kKeyGroup = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
-constexpr std::int32_t kDimGroup = kKeyGroup;
+// Heads whose scores, and vectors of dims whose sums, are in registers at a time: 16 accumulators
+// and their operands want 32 registers.
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;
+constexpr std::int32_t kScoreHeads = kManyRegisters ? 4 : 2;
+constexpr std::int32_t kSumVectors = kManyRegisters ? 4 : 2;
+constexpr std::int32_t kLanes = hn::MaxLanes(Tag());
 
-/// score[h][j] = q[h] . rows[j] for kHeadGroup heads and kKeyGroup keys.
-void ScoreGroup(const float* q, std::int32_t d, const float* const* rows, float* score) {
+/// Stores the sums of the lanes of 4 vectors.
+HWY_INLINE void StoreSums(const Vector* v, float* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int k = 0; k < 4; ++k) sums[k] = hn::GetLane(v[k]);
+#else
   const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
-  Vector sums[kHeadGroup][kKeyGroup];
-  for (auto& row : sums) {
-    for (Vector& sum : row) sum = hn::Zero(tag);
+  const hn::Repartition<double, Tag> pairs;
+  // In every 128-bit part: halves of v[0], v[1] and of v[2], v[3], then quarters of all four.
+  const Vector v01 =
+      hn::Add(hn::InterleaveLower(tag, v[0], v[1]), hn::InterleaveUpper(tag, v[0], v[1]));
+  const Vector v23 =
+      hn::Add(hn::InterleaveLower(tag, v[2], v[3]), hn::InterleaveUpper(tag, v[2], v[3]));
+  const auto p01 = hn::BitCast(pairs, v01), p23 = hn::BitCast(pairs, v23);
+  const Vector all = hn::Add(hn::BitCast(tag, hn::InterleaveLower(pairs, p01, p23)),
+                             hn::BitCast(tag, hn::InterleaveUpper(pairs, p01, p23)));
+  const auto fold = [](const auto& self, auto t, auto x) {
+    if constexpr (hn::MaxLanes(decltype(t)()) <= 4) {
+      return x;
+    } else {
+      const hn::Half<decltype(t)> half;
+      return self(self, half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
+    }
+  };
+  hn::StoreU(fold(fold, tag, all), hn::FixedTag<float, 4>(), sums);
+#endif
+}
+
+/// score[h][j] = q[h] . rows[j] for kScoreHeads heads and 4 keys.
+HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT q, std::int32_t d, const float* const* rows,
+                           float* score, std::int32_t stride) {
+  const Tag tag;
+  Vector sums[kScoreHeads][4];
+#pragma GCC unroll 8
+  for (std::int32_t h = 0; h < kScoreHeads; ++h) {
+#pragma GCC unroll 8
+    for (std::int32_t j = 0; j < 4; ++j) sums[h][j] = hn::Zero(tag);
   }
-  for (std::int32_t i = 0; i < d; i += lanes) {
-    Vector k[kKeyGroup];
-    for (std::int32_t j = 0; j < kKeyGroup; ++j) k[j] = hn::LoadU(tag, rows[j] + i);
-    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
-      const Vector x = hn::LoadU(tag, q + h * d + i);
-      for (std::int32_t j = 0; j < kKeyGroup; ++j) sums[h][j] = hn::MulAdd(x, k[j], sums[h][j]);
+  const float* const row[4] = {rows[0], rows[1], rows[2], rows[3]};
+  for (std::int32_t i = 0; i < d; i += kLanes) {
+    Vector k[4];
+#pragma GCC unroll 8
+    for (std::int32_t j = 0; j < 4; ++j) k[j] = hn::LoadU(tag, row[j] + i);
+#pragma GCC unroll 8
+    for (std::int32_t h = 0; h < kScoreHeads; ++h) {
+      const Vector x = hn::Load(tag, q + h * d + i);
+#pragma GCC unroll 8
+      for (std::int32_t j = 0; j < 4; ++j) sums[h][j] = hn::MulAdd(x, k[j], sums[h][j]);
     }
   }
-  for (std::int32_t h = 0; h < kHeadGroup; ++h) {
-    for (std::int32_t j = 0; j < kKeyGroup; ++j) {
-      score[h * kTile + j] = hn::GetLane(hn::SumOfLanes(tag, sums[h][j]));
-    }
-  }
+#pragma GCC unroll 8
+  for (std::int32_t h = 0; h < kScoreHeads; ++h) StoreSums(sums[h], score + h * stride);
 }
 
 /// One step of the online softmax: turns the scores of a head's n keys into weights.
 void SoftmaxStep(float* weight, std::int32_t n, float scale, float* largest, float* total,
                  float* rescale) {
   const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
-  for (std::int32_t j = n; j < kTile; ++j) weight[j] = -INFINITY;
+  const std::int32_t n_padded = round_up(n, kLanes);
+  for (std::int32_t j = n; j < n_padded; ++j) weight[j] = -INFINITY;
   const Vector factor = hn::Set(tag, scale);
   const Vector lowest = hn::Set(tag, -INFINITY);
   Vector best = hn::Set(tag, *largest);
-  for (std::int32_t j = 0; j < kTile; j += lanes) {
+  for (std::int32_t j = 0; j < n_padded; j += kLanes) {
     // The padding must stay -inf whatever the sign of the scale.
     const Vector score = hn::LoadU(tag, weight + j);
     const Vector scaled = hn::IfThenElse(hn::Eq(score, lowest), lowest, hn::Mul(score, factor));
@@ -197,7 +237,7 @@ void SoftmaxStep(float* weight, std::int32_t n, float scale, float* largest, flo
   // Nothing but -inf so far: subtracting it would make NaN.
   const Vector base = hn::Set(tag, now == -INFINITY ? 0.0f : now);
   Vector sum = hn::Zero(tag);
-  for (std::int32_t j = 0; j < kTile; j += lanes) {
+  for (std::int32_t j = 0; j < n_padded; j += kLanes) {
     const Vector p = hn::Exp(tag, hn::Sub(hn::LoadU(tag, weight + j), base));
     hn::StoreU(p, tag, weight + j);
     sum = hn::Add(sum, p);
@@ -207,41 +247,53 @@ void SoftmaxStep(float* weight, std::int32_t n, float scale, float* largest, flo
   *largest = now;
 }
 
-/// sum[h] = sum[h] * rescale[h] + sum_j weight[h][j] * rows[j], for kHeadGroup heads.
-void AccumulateGroup(const float* weight, const float* rescale, const float* const* rows,
-                     std::int32_t n, std::int32_t d, float* sum) {
+/// sum[h] = sum[h] * rescale[h] + sum_j weight[h][j] * rows[j], for kHeadGroup heads and kVectors
+/// vectors of dims from dim i on.
+template <std::int32_t kVectors>
+HWY_INLINE void SumGroup(const float* HWY_RESTRICT weight, std::int32_t stride,
+                         const float* rescale, const float* const* rows, std::int32_t n,
+                         std::int32_t d, std::int32_t i, float* HWY_RESTRICT sum) {
   const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
-  const auto block = [&]<std::int32_t kVectors>(std::int32_t i) {
-    Vector sums[kHeadGroup][kVectors];
-    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
-      const Vector factor = hn::Set(tag, rescale[h]);
-      for (std::int32_t v = 0; v < kVectors; ++v) {
-        sums[h][v] = hn::Mul(hn::LoadU(tag, sum + h * d + i + v * lanes), factor);
-      }
+  Vector sums[kHeadGroup][kVectors];
+#pragma GCC unroll 8
+  for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+    const Vector factor = hn::Set(tag, rescale[h]);
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) {
+      sums[h][v] = hn::Mul(hn::Load(tag, sum + h * d + i + v * kLanes), factor);
     }
-    for (std::int32_t j = 0; j < n; ++j) {
-      Vector value[kVectors];
-      for (std::int32_t v = 0; v < kVectors; ++v)
-        value[v] = hn::LoadU(tag, rows[j] + i + v * lanes);
-      for (std::int32_t h = 0; h < kHeadGroup; ++h) {
-        const Vector p = hn::Set(tag, weight[h * kTile + j]);
-        for (std::int32_t v = 0; v < kVectors; ++v) {
-          sums[h][v] = hn::MulAdd(p, value[v], sums[h][v]);
-        }
-      }
-    }
-    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
-      for (std::int32_t v = 0; v < kVectors; ++v) {
-        hn::StoreU(sums[h][v], tag, sum + h * d + i + v * lanes);
-      }
-    }
-  };
-  std::int32_t i = 0;
-  for (; i + kDimGroup * lanes <= d; i += kDimGroup * lanes) {
-    block.template operator()<kDimGroup>(i);
   }
-  for (; i < d; i += lanes) block.template operator()<1>(i);
+  for (std::int32_t j = 0; j < n; ++j) {
+    const float* const row = rows[j] + i;
+    Vector value[kVectors];
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) value[v] = hn::LoadU(tag, row + v * kLanes);
+#pragma GCC unroll 8
+    for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+      const Vector p = hn::Set(tag, weight[h * stride + j]);
+#pragma GCC unroll 8
+      for (std::int32_t v = 0; v < kVectors; ++v) sums[h][v] = hn::MulAdd(p, value[v], sums[h][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (std::int32_t h = 0; h < kHeadGroup; ++h) {
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) {
+      hn::Store(sums[h][v], tag, sum + h * d + i + v * kLanes);
+    }
+  }
+}
+
+void SumRows(const float* weight, std::int32_t stride, const float* rescale,
+             const float* const* rows, std::int32_t n, std::int32_t d, float* sum) {
+  std::int32_t i = 0;
+  for (; i + kSumVectors * kLanes <= d; i += kSumVectors * kLanes) {
+    SumGroup<kSumVectors>(weight, stride, rescale, rows, n, d, i, sum);
+  }
+  for (; i + 2 * kLanes <= d; i += 2 * kLanes) {
+    SumGroup<2>(weight, stride, rescale, rows, n, d, i, sum);
+  }
+  for (; i < d; i += kLanes) SumGroup<1>(weight, stride, rescale, rows, n, d, i, sum);
 }
 
 void Attend(const AttendPlan& plan, std::int32_t row, std::int32_t first_head, std::int32_t n_heads,
@@ -249,11 +301,11 @@ void Attend(const AttendPlan& plan, std::int32_t row, std::int32_t first_head, s
   const AttendArgs& a = plan.args;
   const std::int32_t heads = round_up(n_heads, kHeadGroup);
   const std::int32_t d = plan.d_padded;
-  const AttendScratch s(memory, heads, d);
+  const AttendScratch s(memory, heads, plan);
   const float* const q = a.q + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
   std::memset(s.q, 0, static_cast<std::size_t>(heads) * d * sizeof(float));
   std::memset(s.sum, 0, static_cast<std::size_t>(heads) * d * sizeof(float));
-  if (a.d != d) std::memset(s.tile, 0, static_cast<std::size_t>(kTile) * d * sizeof(float));
+  if (a.d != d) std::memset(s.tile, 0, static_cast<std::size_t>(plan.tile) * d * sizeof(float));
   for (std::int32_t h = 0; h < heads; ++h) {
     s.largest[h] = h < n_heads ? a.sink[first_head + h] : 0.0f;
     s.total[h] = s.largest[h] == -INFINITY ? 0.0f : 1.0f;
@@ -263,18 +315,22 @@ void Attend(const AttendPlan& plan, std::int32_t row, std::int32_t first_head, s
   }
 
   const KeyList keys(a, row);
-  const float* rows[kTile];
-  for (std::int32_t first = 0; first < keys.n_keys; first += kTile) {
-    const std::int32_t n = std::min(kTile, keys.n_keys - first);
+  const float* rows[kMaxTile];
+  for (std::int32_t first = 0; first < keys.n_keys; first += plan.tile) {
+    const std::int32_t n = std::min(plan.tile, keys.n_keys - first);
     load_tile(plan, row, keys, first, n, s.tile, rows);
     for (std::int32_t h = 0; h < heads; h += kHeadGroup) {
-      for (std::int32_t j = 0; j < n; j += kKeyGroup) {
-        ScoreGroup(s.q + h * d, d, rows + j, s.weight + h * kTile + j);
+      float* const weight = s.weight + h * plan.tile;
+      for (std::int32_t k = 0; k < kHeadGroup; k += kScoreHeads) {
+        for (std::int32_t j = 0; j < n; j += 4) {
+          ScoreGroup(s.q + (h + k) * d, d, rows + j, weight + k * plan.tile + j, plan.tile);
+        }
       }
-      for (std::int32_t k = h; k < h + kHeadGroup; ++k) {
-        SoftmaxStep(s.weight + k * kTile, n, a.scale, s.largest + k, s.total + k, s.rescale + k);
+      for (std::int32_t k = 0; k < kHeadGroup; ++k) {
+        SoftmaxStep(weight + k * plan.tile, n, a.scale, s.largest + h + k, s.total + h + k,
+                    s.rescale + h + k);
       }
-      AccumulateGroup(s.weight + h * kTile, s.rescale + h, rows, n, d, s.sum + h * d);
+      SumRows(weight, plan.tile, s.rescale + h, rows, n, d, s.sum + h * d);
     }
   }
 
@@ -314,7 +370,7 @@ class AttendPhase final : public Phase {
      std::min(per_block, plan_.args.n_heads - first), scratch);
   }
   std::size_t scratch_bytes() const noexcept override {
-    return AttendScratch::bytes(round_up(plan_.args.n_heads, kHeadGroup), plan_.d_padded);
+    return AttendScratch::bytes(round_up(plan_.args.n_heads, kHeadGroup), plan_);
   }
   const char* name() const noexcept override { return "attend"; }
 
@@ -347,7 +403,8 @@ Status add_attend(PhaseList& list, const AttendArgs& args) {
   EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
   EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
   EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
-  AttendPlan plan{args, 0, 0, round_up(args.d, kMaxLanes)};
+  AttendPlan plan{args, 0, 0, round_up(args.d, kMaxLanes), 0};
+  plan.tile = tile_keys(plan.d_padded);
   EBB_ASSIGN(plan.ring_rot,
              check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
   EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,

@@ -13,9 +13,12 @@
 #include "kernels/cpu/select.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/chunks.h"
@@ -52,31 +55,39 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::CappedTag<float, 16>;
 using Vector = hn::Vec<Tag>;
+constexpr std::int32_t kLanes = hn::MaxLanes(Tag());
 
 // 16 accumulators and their operands want 32 registers.
 constexpr std::int32_t kVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-/// Adds the weighted scores of kHeads heads to `sum`, for kVectors vectors of chunks.
+/// Adds the weighted scores of kHeads heads to `sum`, for kVectors vectors of chunks. The loops
+/// over registers must be unrolled for them to be registers.
 template <std::int32_t kHeads>
-HWY_INLINE void AddHeads(const float* q, std::int32_t d, const float* weight, float weight_scale,
-                         const float* tile, Vector* sum) {
+HWY_INLINE void AddHeads(const float* HWY_RESTRICT q, std::int32_t d, const float* weight,
+                         float weight_scale, const float* HWY_RESTRICT tile, Vector* sum) {
   const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
   Vector dots[kHeads][kVectors];
-  for (auto& head : dots) {
-    for (Vector& dot : head) dot = hn::Zero(tag);
+#pragma GCC unroll 8
+  for (std::int32_t h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) dots[h][v] = hn::Zero(tag);
   }
   for (std::int32_t i = 0; i < d; ++i) {
     Vector key[kVectors];
+#pragma GCC unroll 8
     for (std::int32_t v = 0; v < kVectors; ++v)
-      key[v] = hn::Load(tag, tile + i * kTile + v * lanes);
+      key[v] = hn::Load(tag, tile + i * kTile + v * kLanes);
+#pragma GCC unroll 8
     for (std::int32_t h = 0; h < kHeads; ++h) {
       const Vector x = hn::Set(tag, q[h * d + i]);
+#pragma GCC unroll 8
       for (std::int32_t v = 0; v < kVectors; ++v) dots[h][v] = hn::MulAdd(x, key[v], dots[h][v]);
     }
   }
+#pragma GCC unroll 8
   for (std::int32_t h = 0; h < kHeads; ++h) {
     const Vector w = hn::Set(tag, weight[h] * weight_scale);
+#pragma GCC unroll 8
     for (std::int32_t v = 0; v < kVectors; ++v) {
       // Not a maximum with 0, which may drop a NaN.
       const Vector positive = hn::IfThenZeroElse(hn::Lt(dots[h][v], hn::Zero(tag)), dots[h][v]);
@@ -85,14 +96,17 @@ HWY_INLINE void AddHeads(const float* q, std::int32_t d, const float* weight, fl
   }
 }
 
-/// score[0..kTile) of one row against a transposed tile [d][kTile].
-void ScoreTile(const float* q, const float* weight, float weight_scale, std::int32_t n_heads,
-               std::int32_t d, const float* tile, float* score) {
+/// score[0..kTile) of one row against a transposed tile [d][kTile]. Returns a bit for every chunk
+/// whose score is above `least`.
+std::uint64_t ScoreTile(const float* q, const float* weight, float weight_scale,
+                        std::int32_t n_heads, std::int32_t d, const float* tile, float least,
+                        float* score) {
   const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
-  for (std::int32_t c = 0; c < kTile; c += kVectors * lanes) {
+  std::uint64_t above = 0;
+  for (std::int32_t c = 0; c < kTile; c += kVectors * kLanes) {
     Vector sum[kVectors];
-    for (Vector& v : sum) v = hn::Zero(tag);
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) sum[v] = hn::Zero(tag);
     std::int32_t h = 0;
     for (; h + 4 <= n_heads; h += 4) {
       AddHeads<4>(q + h * d, d, weight + h, weight_scale, tile + c, sum);
@@ -100,7 +114,64 @@ void ScoreTile(const float* q, const float* weight, float weight_scale, std::int
     for (; h < n_heads; ++h) {
       AddHeads<1>(q + h * d, d, weight + h, weight_scale, tile + c, sum);
     }
-    for (std::int32_t v = 0; v < kVectors; ++v) hn::StoreU(sum[v], tag, score + c + v * lanes);
+#pragma GCC unroll 8
+    for (std::int32_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(sum[v], tag, score + c + v * kLanes);
+      std::uint8_t bits[8] = {};
+      hn::StoreMaskBits(tag, hn::Gt(sum[v], hn::Set(tag, least)), bits);
+      std::uint64_t word;
+      std::memcpy(&word, bits, sizeof(word));
+      above |= word << (c + v * kLanes);
+    }
+  }
+  return above;
+}
+
+#if HWY_TARGET != HWY_SCALAR
+/// A vector of 4 values from each of kLanes/4 rows, every fourth one of `rows`.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFours(D tag, const float* const* rows, std::int32_t i) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    return hn::LoadU(tag, rows[0] + i);
+  } else {
+    const hn::Half<D> half;
+    constexpr std::int32_t kRows = hn::MaxLanes(half);
+    return hn::Combine(tag, LoadFours(half, rows + kRows, i), LoadFours(half, rows, i));
+  }
+}
+
+#endif
+
+/// tile[i][c] = rows[c][i], for d dims and kTile rows.
+void TransposeTile(const float* const* rows, std::int32_t d, float* tile) {
+  std::int32_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const Tag tag;
+  const hn::Repartition<double, Tag> pairs;
+  const auto low = [&](auto a, auto b) {
+    return hn::BitCast(tag,
+                       hn::InterleaveLower(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  const auto high = [&](auto a, auto b) {
+    return hn::BitCast(tag,
+                       hn::InterleaveUpper(pairs, hn::BitCast(pairs, a), hn::BitCast(pairs, b)));
+  };
+  for (; i + 4 <= d; i += 4) {
+    for (std::int32_t c = 0; c < kTile; c += kLanes) {
+      const Vector a = LoadFours(tag, rows + c, i), b = LoadFours(tag, rows + c + 1, i);
+      const Vector e = LoadFours(tag, rows + c + 2, i), f = LoadFours(tag, rows + c + 3, i);
+      const Vector ab0 = hn::InterleaveLower(tag, a, b), ab1 = hn::InterleaveUpper(tag, a, b);
+      const Vector ef0 = hn::InterleaveLower(tag, e, f), ef1 = hn::InterleaveUpper(tag, e, f);
+      float* const to = tile + i * kTile + c;
+      hn::Store(low(ab0, ef0), tag, to);
+      hn::Store(high(ab0, ef0), tag, to + kTile);
+      hn::Store(low(ab1, ef1), tag, to + 2 * kTile);
+      hn::Store(high(ab1, ef1), tag, to + 3 * kTile);
+    }
+  }
+#endif
+  for (; i < d; ++i) {
+    for (std::int32_t c = 0; c < kTile; ++c) tile[i * kTile + c] = rows[c][i];
   }
 }
 
@@ -113,6 +184,7 @@ namespace ebb::cpu {
 namespace {
 
 HWY_EXPORT(ScoreTile);
+HWY_EXPORT(TransposeTile);
 
 using Candidate = std::uint64_t;
 
@@ -138,8 +210,8 @@ struct BestList {
   Candidate* items = nullptr;
   std::int32_t n = 0;
   std::int32_t top_k = 0;
-  bool cut = false;  // `least` is valid
-  float least = 0;   // the top_k-th best score so far
+  /// A score must be above it to enter: the top_k-th best, once there are so many. NaN: all enter.
+  float least = std::numeric_limits<float>::quiet_NaN();
 
   /// Room that a list needs: a tile may arrive before the list is cut back.
   static std::int64_t capacity(std::int32_t top_k) {
@@ -149,11 +221,13 @@ struct BestList {
     std::nth_element(items, items + top_k - 1, items + n, std::greater<>());
     n = top_k;
     least = candidate_score(items[top_k - 1]);
-    cut = true;
   }
-  void add(const float* score, std::int32_t first_chunk, std::int32_t count) {
-    for (std::int32_t i = 0; i < count; ++i) {
-      if (cut && !(score[i] > least)) continue;
+  /// Takes the first `count` of a tile's scores; `above` has a bit for every score above `least`.
+  void add(const float* score, std::uint64_t above, std::int32_t first_chunk, std::int32_t count) {
+    if (least != least) above = ~std::uint64_t{0};
+    if (count < kTile) above &= (std::uint64_t{1} << count) - 1;
+    for (; above != 0; above &= above - 1) {
+      const std::int32_t i = std::countr_zero(above);
       items[n++] = make_candidate(score[i], first_chunk + i);
     }
     if (n + kTile > capacity(top_k)) cut_back();
@@ -198,38 +272,44 @@ struct PartMemory {
 
 struct Scratch {
   float* tile;       // [d, kTile]
-  float* row;        // [d]
+  float* rows;       // [kTile, d] decoded keys
   float* score;      // [kTile]
   Candidate* items;  // [kMaxBlock, capacity]
 
   static std::size_t bytes(const SelectArgs& a) {
-    const std::size_t floats = static_cast<std::size_t>(a.d) * kTile + round16(a.d) + kTile;
+    const std::size_t floats = 2 * static_cast<std::size_t>(a.d) * kTile + kTile;
     return floats * sizeof(float) +
            kMaxBlock * static_cast<std::size_t>(BestList::capacity(a.top_k)) * sizeof(Candidate);
   }
   Scratch(std::byte* memory, const SelectArgs& a) {
     tile = reinterpret_cast<float*>(memory);
-    row = tile + static_cast<std::int64_t>(a.d) * kTile;
-    score = row + round16(a.d);
+    rows = tile + static_cast<std::int64_t>(a.d) * kTile;
+    score = rows + static_cast<std::int64_t>(a.d) * kTile;
     items = reinterpret_cast<Candidate*>(score + kTile);
   }
-  static std::int64_t round16(std::int64_t n) { return (n + 15) / 16 * 16; }
 };
 
-/// Transposes the keys [first, first + n) of a sequence into the tile; the rest is zero.
+/// Transposes the keys [first, first + n) of a sequence into the tile; the places behind them get
+/// copies of the last one.
 void load_tile(const SelectPlan& plan, std::int32_t seq, std::int32_t first, std::int32_t n,
                const Scratch& s) {
   const SelectArgs& a = plan.args;
+  const float* rows[kTile];
   for (std::int32_t c = 0; c < kTile; ++c) {
-    const float* row = s.row;
-    if (c < n) {
-      decode_row_fast(a.keys.format, a.d, plan.n_rot, row_at(a.keys, seq, first + c), s.row);
-    } else {
-      std::memset(s.row, 0, static_cast<std::size_t>(a.d) * sizeof(float));
+    if (c >= n) {
+      rows[c] = rows[n - 1];
+      continue;
     }
-    for (std::int32_t i = 0; i < a.d; ++i)
-      s.tile[static_cast<std::int64_t>(i) * kTile + c] = row[i];
+    const std::byte* const key = row_at(a.keys, seq, first + c);
+    if (a.keys.format == RowFormat::f32) {
+      rows[c] = reinterpret_cast<const float*>(key);
+    } else {
+      float* const decoded = s.rows + static_cast<std::int64_t>(c) * a.d;
+      decode_row_fast(a.keys.format, a.d, plan.n_rot, key, decoded);
+      rows[c] = decoded;
+    }
   }
+  HWY_DYNAMIC_DISPATCH(TransposeTile)(rows, a.d, s.tile);
 }
 
 /// Streams the chunks [first_tile, last_tile) * kTile through the lists of the rows [first, last),
@@ -246,10 +326,11 @@ void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
     for (std::int32_t r = first; r < last; ++r) {
       const std::int32_t visible = visible_chunks(a.step.pos[r], a.ratio);
       if (visible <= a.top_k || visible <= chunk) continue;
-      HWY_DYNAMIC_DISPATCH(ScoreTile)
-      (a.q + r * head_values, a.weight + static_cast<std::int64_t>(r) * a.n_heads, a.weight_scale,
-       a.n_heads, a.d, s.tile, s.score);
-      lists[r - first].add(s.score, chunk, std::min(kTile, visible - chunk));
+      BestList& list = lists[r - first];
+      const std::uint64_t above = HWY_DYNAMIC_DISPATCH(ScoreTile)(
+          a.q + r * head_values, a.weight + static_cast<std::int64_t>(r) * a.n_heads,
+          a.weight_scale, a.n_heads, a.d, s.tile, list.least, s.score);
+      list.add(s.score, above, chunk, std::min(kTile, visible - chunk));
     }
   }
 }

@@ -152,30 +152,105 @@ std::int64_t Argmax(const float* x, std::int64_t n) {
   return 0;
 }
 
+/// Butterflies over distances 1, 2, 4, ..., the widest vectors that a distance fills.
 void Hadamard(float* x, std::int32_t n) {
-  const Tag tag;
-  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
   const float scale = 1.0f / std::sqrt(static_cast<float>(n));
-  for (std::int32_t half = 1; half < n; half *= 2) {
+  const auto pass = [&](const auto tag, std::int32_t half) {
+    const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
     for (std::int32_t begin = 0; begin < n; begin += 2 * half) {
-      float* const low = x + begin;
-      float* const high = x + begin + half;
-      if (half >= lanes) {
-        for (std::int32_t i = 0; i < half; i += lanes) {
-          const Vector a = hn::LoadU(tag, low + i), b = hn::LoadU(tag, high + i);
-          hn::StoreU(hn::Add(a, b), tag, low + i);
-          hn::StoreU(hn::Sub(a, b), tag, high + i);
-        }
+      for (std::int32_t i = begin; i < begin + half; i += lanes) {
+        const auto a = hn::LoadU(tag, x + i), b = hn::LoadU(tag, x + i + half);
+        hn::StoreU(hn::Add(a, b), tag, x + i);
+        hn::StoreU(hn::Sub(a, b), tag, x + i + half);
+      }
+    }
+  };
+  std::int32_t half = 1;
+#if HWY_TARGET != HWY_SCALAR
+  if (n >= 4) {
+    // Distances 1 and 2 inside vectors of 4: the partner comes by a shuffle, the own value turns
+    // its sign in the upper place.
+    const hn::FixedTag<float, 4> quad;
+    HWY_ALIGN static constexpr std::uint32_t kSigns[2][4] = {{0, 1u << 31, 0, 1u << 31},
+                                                             {0, 0, 1u << 31, 1u << 31}};
+    const hn::RebindToUnsigned<decltype(quad)> bits;
+    const auto sign1 = hn::BitCast(quad, hn::Load(bits, kSigns[0]));
+    const auto sign2 = hn::BitCast(quad, hn::Load(bits, kSigns[1]));
+    for (std::int32_t i = 0; i < n; i += 4) {
+      auto v = hn::LoadU(quad, x + i);
+      v = hn::Add(hn::Shuffle2301(v), hn::Xor(v, sign1));
+      v = hn::Add(hn::Shuffle1032(v), hn::Xor(v, sign2));
+      hn::StoreU(v, quad, x + i);
+    }
+    for (half = 4; half < n && half < 16; half *= 2) {
+      if (half == 8) {
+        pass(hn::CappedTag<float, 8>(), half);
       } else {
-        for (std::int32_t i = 0; i < half; ++i) {
-          const float a = low[i], b = high[i];
-          low[i] = a + b;
-          high[i] = a - b;
-        }
+        pass(quad, half);
       }
     }
   }
+#endif
+  for (; half < n; half *= 2) {
+    if (half >= 16) {
+      pass(hn::CappedTag<float, 16>(), half);
+    } else {
+      pass(hn::CappedTag<float, 1>(), half);
+    }
+  }
   for (std::int32_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+/// Largest magnitude of n values, a multiple of the lanes; NaNs are passed over.
+float LargestMagnitude(const float* x, std::int32_t n) {
+  const hn::CappedTag<float, 16> tag;
+  auto best = hn::Zero(tag);
+  for (std::int32_t i = 0; i < n; i += static_cast<std::int32_t>(hn::Lanes(tag))) {
+    const auto v = hn::Abs(hn::LoadU(tag, x + i));
+    best = hn::IfThenElse(hn::Lt(best, v), v, best);
+  }
+  return hn::GetLane(hn::MaxOfLanes(tag, best));
+}
+
+/// simulate_fp8_block for a whole block of kFp8Block values, with the same bits.
+void SimulateFp8Block(float* x) {
+  const hn::CappedTag<float, 16> tag;
+  const hn::RebindToUnsigned<decltype(tag)> bits;
+  const float scale = fp8_scale(LargestMagnitude(x, kFp8Block));
+  const auto factor = hn::Set(tag, scale), inverse = hn::Set(tag, 1.0f / scale);
+  const auto shift = hn::Set(tag, 16384.0f);  // its last bit is worth 2^-9
+  for (int i = 0; i < kFp8Block; i += static_cast<int>(hn::Lanes(tag))) {
+    const auto v = hn::Mul(hn::LoadU(tag, x + i), inverse);
+    const auto magnitude = hn::Min(hn::Abs(v), hn::Set(tag, kE4m3Max));
+    const auto b = hn::BitCast(bits, magnitude);
+    const auto odd = hn::And(hn::ShiftRight<20>(b), hn::Set(bits, 1));
+    const auto rounded =
+        hn::AndNot(hn::Set(bits, 0xfffffu), hn::Add(hn::Add(b, hn::Set(bits, 0x7ffffu)), odd));
+    auto result =
+        hn::IfThenElse(hn::Lt(magnitude, hn::Set(tag, 0.015625f)),
+                       hn::Sub(hn::Add(magnitude, shift), shift), hn::BitCast(tag, rounded));
+    result = hn::IfThenElse(hn::IsNaN(v), v, result);
+    hn::StoreU(hn::Mul(factor, hn::CopySign(result, v)), tag, x + i);
+  }
+}
+
+/// simulate_fp4_block for a whole block of kFp4Block values, with the same bits.
+void SimulateFp4Block(float* x) {
+  const hn::CappedTag<float, 16> tag;
+  const float scale = fp4_scale(LargestMagnitude(x, kFp4Block));
+  const auto factor = hn::Set(tag, scale), inverse = hn::Set(tag, 1.0f / scale);
+  for (int i = 0; i < kFp4Block; i += static_cast<int>(hn::Lanes(tag))) {
+    const auto v = hn::Mul(hn::LoadU(tag, x + i), inverse);
+    const auto magnitude = hn::Abs(v);
+    // Adding 2^22 leaves steps of 1/2, as below 2; 2^23 steps of 1, below 4; 2^24 steps of 2.
+    const auto shift =
+        hn::IfThenElse(hn::Lt(magnitude, hn::Set(tag, 2.0f)), hn::Set(tag, 4194304.0f),
+                       hn::IfThenElse(hn::Lt(magnitude, hn::Set(tag, 4.0f)),
+                                      hn::Set(tag, 8388608.0f), hn::Set(tag, 16777216.0f)));
+    auto result = hn::Sub(hn::Add(magnitude, shift), shift);
+    result = hn::IfThenZeroElse(hn::IsNaN(v), result);
+    hn::StoreU(hn::Mul(factor, hn::CopySign(result, v)), tag, x + i);
+  }
 }
 
 void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
@@ -187,7 +262,11 @@ void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n
       break;
     case Rounding::fp8_nope:
       for (std::int32_t i = 0; i < n_still; i += kFp8Block) {
-        simulate_fp8_block(x + i, n_still - i < kFp8Block ? n_still - i : kFp8Block);
+        if (i + kFp8Block <= n_still) {
+          SimulateFp8Block(x + i);
+        } else {
+          simulate_fp8_block(x + i, n_still - i);
+        }
       }
       break;
     case Rounding::hadamard:
@@ -196,7 +275,11 @@ void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n
     case Rounding::hadamard_fp4:
       Hadamard(x, d);
       for (std::int32_t i = 0; i < d; i += kFp4Block) {
-        simulate_fp4_block(x + i, d - i < kFp4Block ? d - i : kFp4Block);
+        if (i + kFp4Block <= d) {
+          SimulateFp4Block(x + i);
+        } else {
+          simulate_fp4_block(x + i, d - i);
+        }
       }
       break;
   }

@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include "kernels/numeric.h"
 #include "kernels/rope.h"
 #include "tests/kernels/run_phases.h"
 #include "tests/kernels/step.h"
@@ -183,6 +184,35 @@ BOOST_AUTO_TEST_CASE(normalised_heads_do_not_feel_the_scale_of_their_projection)
   const HeadShape shape{1, 96, 16, true, Rounding::none};
   const Floats a = run_heads(step, x, shape, table), b = run_heads(step, scaled, shape, table);
   BOOST_TEST(largest_error(a.data(), to_double(b)) < 2e-6);
+}
+
+BOOST_AUTO_TEST_CASE(rounded_heads_have_the_bits_of_the_element_functions) {
+  Random random(8);
+  Step step;
+  step.add_run(0, 0, 1);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int round = 0; round < 400; ++round) {
+    Floats x = normal_floats(random, 128, std::ldexp(1.0f, round % 60 - 40));
+    if (round % 7 == 0) x[static_cast<std::size_t>(round % 128)] = nan;
+    if (round % 11 == 0) x.assign(128, 0.0f);
+    if (round % 13 == 0) x[5] = -0.0f;
+    const Floats table{1.0f};
+    const HeadShape fp8{1, 128, 0, false, Rounding::fp8_nope};
+    const Floats y = run_heads(step, x, fp8, table);
+    Floats want = x;
+    for (std::size_t i = 0; i < 128; i += 64) simulate_fp8_block(&want[i], 64);
+    for (std::size_t i = 0; i < 128; ++i) {
+      BOOST_REQUIRE(
+          (float_bits(y[i]) == float_bits(want[i]) || (std::isnan(y[i]) && std::isnan(want[i]))));
+    }
+    const Floats plain = run_heads(step, x, {1, 128, 0, false, Rounding::hadamard}, table);
+    const Floats rounded = run_heads(step, x, {1, 128, 0, false, Rounding::hadamard_fp4}, table);
+    want = plain;
+    for (std::size_t i = 0; i < 128; i += 32) simulate_fp4_block(&want[i], 32);
+    for (std::size_t i = 0; i < 128; ++i) {
+      if (!std::isnan(plain[i])) BOOST_REQUIRE(float_bits(rounded[i]) == float_bits(want[i]));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(heads_refuse_a_hadamard_transform_of_other_widths) {
