@@ -20,7 +20,7 @@ namespace ebb {
 namespace {
 
 // toml++ 3.3 recurses once per part of a dotted key and does not bound that depth, only that of
-// nested values; a table can be no deeper than its text has dots. More than this is not a manifest.
+// nested values; a tree can be no deeper than that and the dots of its text. No manifest has more.
 constexpr std::ptrdiff_t kMaxDots = 4096;
 
 // "64KiB" or "512" as bytes; nothing if it is no size or exceeds 64 bits.
