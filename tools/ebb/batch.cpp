@@ -134,6 +134,7 @@ Status read_prompt(Fields& fields, Request& request) {
 
 Status read_body(const json& body, Request& request) {
   Fields fields(body, "body");
+  if (!body.is_object()) return fields.finish();
   EBB_TRY(read_prompt(fields, request));
   read_settings(fields, request.settings);
   if (fields.has("max_completion_tokens")) {

@@ -82,7 +82,11 @@ std::size_t partial_character(std::string_view text) {
   for (std::size_t n = 1; n <= std::min<std::size_t>(3, text.size()); ++n) {
     const auto byte = static_cast<unsigned char>(text[text.size() - n]);
     if ((byte & 0xc0) == 0x80) continue;  // goes on with the byte before
-    const std::size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    const std::size_t length = byte >= 0xf8   ? 1
+                               : byte >= 0xf0 ? 4
+                               : byte >= 0xe0 ? 3
+                               : byte >= 0xc0 ? 2
+                                              : 1;
     return n < length ? n : 0;
   }
   return 0;

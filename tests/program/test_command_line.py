@@ -1,0 +1,98 @@
+"""Help, version and what the command line refuses."""
+
+import unittest
+
+from support import DEMO, EBB, ROOT, ProgramTest
+
+COMMANDS = (["run"], ["generate"], ["check"], ["inspect"], ["modules"], ["eval"],
+            ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
+
+
+class CommandLine(ProgramTest):
+    def test_help_names_every_command_and_the_exit_statuses(self):
+        text = self.expect(0, "--help").out
+        for command in ("run", "generate", "check", "inspect", "modules", "eval", "130"):
+            self.assertIn(command, text)
+
+    def test_every_command_has_help(self):
+        for command in COMMANDS:
+            for flag in ("--help", "-h"):
+                result = self.expect(0, *command, flag)
+                self.assertIn("Usage: ebb " + " ".join(command), result.out)
+                self.assertEqual(result.err, "")
+
+    def test_version_names_program_and_abi(self):
+        self.assertRegex(self.expect(0, "--version").out, r"^ebb \d+\.\d+\.\d+ \(module ABI \S+\)$")
+
+    def test_unknown_flags_are_refused(self):
+        manifest = self.manifest()
+        needs = {"run": [manifest, "-i", "x", "-o", "y"], "generate": [manifest, "-p", "x"],
+                 "check": [manifest], "inspect": ["x"], "modules": [],
+                 "eval logits": [manifest, "-i", "x", "-o", "y"],
+                 "eval needles": [manifest, "-i", "x"], "eval perplexity": [manifest, "-i", "x"]}
+        for command, arguments in needs.items():
+            result = self.expect(2, *command.split(), *arguments, "--frobnicate")
+            self.assertIn("--frobnicate", result.err)
+            self.assertEqual(result.out, "")
+
+    def test_missing_and_unknown_commands_are_refused(self):
+        self.expect(2)
+        self.expect(2, "frobnicate")
+        self.expect(2, "eval")
+        self.expect(2, "run")
+
+    def test_numbers_out_of_range_are_refused(self):
+        manifest = self.manifest()
+        for flag, value in (("-n", "0"), ("-n", "many"), ("--temp", "-1"), ("--top-p", "2"),
+                            ("--top-k", "-1"), ("--seed", "-1"), ("--stop", "")):
+            self.assertIn(flag.lstrip("-"), self.expect(2, "generate", manifest, "-p", "x", flag,
+                                                        value).err)
+
+    def test_generate_wants_one_prompt_and_one_form(self):
+        manifest = self.manifest()
+        self.expect(2, "generate", manifest)
+        self.expect(2, "generate", manifest, "-p", "x", "-f", "y")
+        self.expect(2, "generate", manifest, "-p", "x", "--raw", "--chat")
+        self.expect(2, "generate", manifest, "-p", "x", "--system", "s")
+
+    def test_set_takes_one_value_each_and_leaves_the_manifest_alone(self):
+        manifest = self.manifest()
+        result = self.expect(0, "check", "--set", "engine.max_context=100", "--set",
+                             "compute.threads=1", manifest)
+        self.assertIn("100 tokens a sequence", result.out)
+
+    def test_modules_lists_keys_with_defaults(self):
+        text = self.expect(0, "modules").out
+        for name in ("loader_gguf", "tokenizer_gguf", "compute_cpu", "comm_self", "attention_csa",
+                     "decoder_deepseek4"):
+            self.assertRegex(text, rf"(?m)^{name} ")
+        self.assertIn('    precision = "exact"', text)
+        brief = self.expect(0, "modules", "--brief").out
+        self.assertNotIn("precision", brief)
+
+    def test_modules_says_which_files_cannot_be_used_and_why(self):
+        self.write("text.so", "this is no library")
+        text = self.expect(0, "modules", "--folder", self.folder).out
+        self.assertRegex(text, r"cannot be used: .*text\.so: ")
+        self.expect_refused("nowhere", "modules", "--folder", self.path("nowhere"))
+
+    def test_inspect_shows_metadata_tensors_and_totals(self):
+        text = self.expect(0, "inspect", DEMO / "ds4-mini-q8_0.gguf").out
+        self.assertIn("deepseek4.block_count = 9", text)
+        self.assertIn("4096 in all]", text)
+        self.assertRegex(text, r"token_embd\.weight +F16 +\[256, 4096\] +2\.00 MiB")
+        self.assertRegex(text, r"in all +274 +15351019 ")
+
+    def test_inspect_refuses_other_files(self):
+        self.expect_refused("README.md", "inspect", ROOT / "tests" / "data" / "README.md")
+        self.expect_refused("no-such-file", "inspect", self.path("no-such-file"))
+
+    def test_the_program_finds_its_modules_from_any_folder(self):
+        self.expect(0, "modules", cwd="/")
+        link = self.folder / "ebb-link"
+        link.symlink_to(EBB)
+        self.expect(0, "inspect", DEMO / "ds4-mini-q8_0.gguf", cwd="/")
+
+
+if __name__ == "__main__":
+    unittest.main()

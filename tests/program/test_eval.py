@@ -1,0 +1,106 @@
+"""ebb eval: shapes and values of what it measures."""
+
+import array
+import json
+import unittest
+
+from support import DATA, ProgramTest
+
+
+def floats(path):
+    values = array.array("f")
+    with open(path, "rb") as file:
+        values.frombytes(file.read())
+    return values
+
+
+class Logits(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.model = self.manifest(model=DATA / "models" / "tiny_kmix.gguf", tokenizer=False,
+                                   max_context=128)
+        index = json.loads((DATA / "vectors" / "tiny_kmix" / "index.json").read_text())
+        self.prompts = [p for p in index["prompts"] if p["n"] <= 8]
+        self.width = index["files"]["last_logits.f32"]["shape"][1]
+
+    def logits(self, prompts, *more):
+        path = self.write("p.json", json.dumps(prompts))
+        self.expect(0, "eval", "logits", self.model, "-i", path, "-o", self.path("l.f32"), *more)
+        return floats(self.path("l.f32"))
+
+    def test_last_logits_agree_with_another_engine(self):
+        got = self.logits([p["tokens"] for p in self.prompts])
+        self.assertEqual(len(got), len(self.prompts) * self.width)
+        reference = floats(DATA / "vectors" / "tiny_kmix" / "last_logits.f32")
+        for i, prompt in enumerate(self.prompts):
+            want = reference[prompt["row"] * self.width:(prompt["row"] + 1) * self.width]
+            row = got[i * self.width:(i + 1) * self.width]
+            self.assertLess(max(abs(a - b) for a, b in zip(row, want)), 1e-3, prompt["n"])
+
+    def test_all_positions_and_any_chunk_give_the_same_rows(self):
+        tokens = self.prompts[-1]["tokens"]
+        every = self.logits([tokens], "--all")
+        self.assertEqual(len(every), len(tokens) * self.width)
+        for chunk in (1, 3):
+            other = self.logits({"prompts": [tokens]}, "--all", "--chunk", chunk)
+            self.assertLess(max(abs(a - b) for a, b in zip(every, other)), 1e-4)
+        last = self.logits([{"tokens": tokens}])
+        self.assertLess(max(abs(a - b) for a, b in zip(every[-self.width:], last)), 1e-4)
+
+    def test_bad_prompts_leave_no_file(self):
+        for content, says in (("[[1,", "JSON"), ("[]", "list of prompts"), ("[[1], [-1]]",
+                              "prompt 1"), ("[[1], []]", "prompt 1"), ("[[100000]]", "token id"),
+                              ('[{"ids": [1]}]', "prompt 0")):
+            path = self.write("p.json", content)
+            self.expect_refused(says, "eval", "logits", self.model, "-i", path, "-o",
+                                self.path("l.f32"))
+            self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.json"])
+
+    def test_a_chunk_beyond_the_step_is_refused(self):
+        path = self.write("p.json", "[[1]]")
+        self.expect_refused("--chunk 65", "eval", "logits", self.model, "-i", path, "-o",
+                            self.path("l.f32"), "--chunk", "65")
+
+
+class Quality(ProgramTest):
+    def test_needles_are_found_and_counted_by_length(self):
+        result = self.expect(0, "eval", "needles", self.manifest(max_context=2048), "-i",
+                             DATA / "needles.jsonl", "--limit", "2", "-o", self.path("n.jsonl"),
+                             "--set", "engine.prefill_chunk=256")
+        self.assertRegex(result.out, r"(?m)^ +<=1024 +2/2 +100\.0 +34\.2 to 100\.0 ")
+        self.assertRegex(result.out, r"(?m)^ +all +2/2 ")
+        lines = self.results("n.jsonl")
+        self.assertEqual([line["right"] for line in lines], [True, True])
+
+    def test_a_wrong_answer_is_not_right(self):
+        with open(DATA / "needles.jsonl", encoding="utf-8") as file:
+            needle = json.loads(file.readline())
+        needle["answer"] = needle["answer"][:-1]
+        self.expect(0, "eval", "needles", self.manifest(max_context=2048), "-i",
+                    self.batch([needle]), "-o", self.path("n.jsonl"))
+        self.assertFalse(self.results("n.jsonl")[0]["right"])
+
+    def test_needles_without_an_answer_are_refused(self):
+        self.expect_refused("p.jsonl:1: ", "eval", "needles", self.manifest(), "-i",
+                            self.batch([{"id": "a", "prompt": "x"}]))
+
+    def test_perplexity_agrees_with_another_engine(self):
+        want = json.loads((DATA / "prose_heldout.json").read_text())["mean_nll_by_512"][0]
+        arguments = ("eval", "perplexity", self.manifest(), "-i", DATA / "prose_heldout.txt",
+                     "--tokens", "512")
+        report = json.loads(self.expect(0, *arguments, "--json").out)
+        self.assertEqual(report["n_predictions"], 512)
+        self.assertAlmostEqual(report["mean_nll"], want, delta=1e-3)
+        self.assertEqual(report["mean_nll_by_part"], [report["mean_nll"]])
+        self.assertIsNone(report["interval_95"])
+        self.assertIn("perplexity", self.expect(0, *arguments).out)
+
+    def test_a_text_longer_than_the_context_is_refused(self):
+        self.expect_refused("--tokens N", "eval", "perplexity", self.manifest(), "-i",
+                            DATA / "prose_heldout.txt")
+        self.expect_refused("want at least", "eval", "perplexity", self.manifest(), "-i",
+                            self.write("t.txt", "short"), "--tokens", "500")
+
+
+if __name__ == "__main__":
+    unittest.main()
