@@ -44,7 +44,8 @@ Result<std::string> read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) return bad(name, "cannot be read", Errc::io);
+  if (!file.is_open()) return bad(name, "cannot be opened");
+  if (file.bad()) return bad(name, "cannot be read", Errc::io);
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes) return bad(name, "over 1 MiB: this is no manifest");
   return text;

@@ -1,5 +1,6 @@
 """Help, version and what the command line refuses."""
 
+import subprocess
 import unittest
 
 from support import DEMO, EBB, ROOT, ProgramTest
@@ -86,6 +87,12 @@ class CommandLine(ProgramTest):
     def test_inspect_refuses_other_files(self):
         self.expect_refused("README.md", "inspect", ROOT / "tests" / "data" / "README.md")
         self.expect_refused("no-such-file", "inspect", self.path("no-such-file"))
+
+    def test_output_that_cannot_be_written_is_a_fault(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([EBB, "modules"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(b"standard output", done.stderr)
 
     def test_the_program_finds_its_modules_from_any_folder(self):
         self.expect(0, "modules", cwd="/")

@@ -1,6 +1,5 @@
 """Manifests and models that cannot be used: the status, one line that says why, and no output."""
 
-import os
 import re
 import unittest
 
@@ -95,11 +94,6 @@ class Refusals(ProgramTest):
         self.assertNotIn("\x1b", result.err)
         result = self.ebb("check", self.path("no\x1b[31m.toml"))
         self.assertNotIn("\x1b", result.err)
-
-    @unittest.skipIf(os.geteuid() == 0, "root reads everything")
-    def test_an_unreadable_manifest(self):
-        os.chmod(self.manifest(), 0)
-        self.expect_refused("m.toml", "check", self.path("m.toml"))
 
     def test_module_log_lines_are_shown_when_asked_for(self):
         manifest = self.manifest()

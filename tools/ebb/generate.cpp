@@ -90,9 +90,6 @@ Result<int> generate(const GenerateArgs& args) {
   interrupt.arm();
   EBB_ASSIGN(const bool is_through, run_jobs(*engine, hooks));
   std::fputc('\n', stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return make_error(Errc::io, "standard output cannot be written");
-  }
   if (!is_through) return kInterrupted;
   fmt::print(stderr, "{}\n", summary);
   return kDone;

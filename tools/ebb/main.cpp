@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <exception>
 #include <new>
 
@@ -31,7 +32,9 @@ int main(int argc, char** argv) {
   add_eval(app, status);
   try {
     app.parse(argc, argv);
-    return status;
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    fmt::print(stderr, "ebb: standard output cannot be written\n");
+    return kFault;
   } catch (const CLI::ParseError& thrown) {
     return app.exit(thrown) == 0 ? kDone : kBadInput;
   } catch (const std::bad_alloc&) {
