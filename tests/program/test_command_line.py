@@ -92,7 +92,7 @@ class CommandLine(ProgramTest):
         with open("/dev/full", "w") as full:
             done = subprocess.run([EBB, "modules"], stdout=full, stderr=subprocess.PIPE, timeout=60)
         self.assertEqual(done.returncode, 4)
-        self.assertIn(b"standard output", done.stderr)
+        self.assertRegex(done.stderr, rb"^ebb: .*writ.*\n$")
 
     def test_the_program_finds_its_modules_from_any_folder(self):
         self.expect(0, "modules", cwd="/")
