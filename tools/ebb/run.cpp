@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include "core/text.h"
@@ -152,7 +153,12 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
                printable(output), printable(before.front(), 32), manifest.hash());
   }
   const std::string middle = is_first ? "" : "." + manifest.hash();
-  return write_file(output + ".manifest" + middle + ".toml", manifest.effective());
+  std::error_code error;
+  const std::string source = std::filesystem::absolute(manifest.path(), error).string();
+  return write_file(output + ".manifest" + middle + ".toml",
+                    fmt::format("# Manifest {} with all that it extends and --set.\n"
+                                "# Relative paths start from the folder of {}.\n\n{}",
+                                manifest.hash(), printable(source), manifest.effective()));
 }
 
 Result<int> run(const RunArgs& args) {
