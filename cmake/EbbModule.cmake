@@ -1,5 +1,5 @@
 # ebb_module(NAME sources... [LIBRARIES libs...])
-# One shared object, modules/NAME.so, that exports ebb_module and nothing else. It links nothing from
+# One shared object, modules/NAME.so, that exports ebb_module and nothing else (module.map). It links nothing from
 # the core (-z defs proves it) and stays mapped once loaded, since vendor libraries do not unload
 # cleanly. The text of its options.toml becomes EBB_OPTIONS_TOML.
 function(ebb_module name)
@@ -22,7 +22,8 @@ function(ebb_module name)
   if(NOT EBB_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
-  target_link_options(${name} PRIVATE -Wl,-z,nodelete -Wl,--exclude-libs,ALL)
+  target_link_options(${name} PRIVATE -Wl,-z,nodelete
+                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/module.map)
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${name}
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/modules)
 endfunction()

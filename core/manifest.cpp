@@ -52,6 +52,9 @@ Result<std::string> read_text(const std::string& path) {
 }
 
 void merge(toml::table& below, toml::table&& above) {
+  // The keys of a section belong to the module it names: another module brings its own.
+  const auto name = above["module"].value_exact<std::string>();
+  if (name && name != below["module"].value_exact<std::string>()) below.clear();
   for (auto&& [key, value] : above) {
     toml::node* old = below.get(key);
     if (old && old->is_table() && value.is_table()) {

@@ -12,28 +12,28 @@ namespace ebb::deepseek4 {
 /// Names in brackets are the symbols of the model's description; widths count values, not bytes.
 struct Config {
   std::int32_t n_layers = 0;
-  std::int32_t d_model = 0;       ///< D
+  std::int32_t d_model = 0;  ///< D
   std::int32_t vocab_size = 0;
   std::int64_t context_length = 0;  ///< positions the model was made for
-  std::int32_t n_heads = 0;       ///< H
-  std::int32_t d_head = 0;        ///< dh
-  std::int32_t n_rot = 0;         ///< dr: the LAST n_rot dims of a head (and of an index key) rotate
-  std::int32_t q_rank = 0;        ///< Rq
-  std::int32_t n_groups = 0;      ///< G: output groups
-  std::int32_t group_rank = 0;    ///< Ro
-  std::int32_t window = 0;        ///< W, tokens, the query included
+  std::int32_t n_heads = 0;         ///< H
+  std::int32_t d_head = 0;          ///< dh
+  std::int32_t n_rot = 0;       ///< dr: the LAST n_rot dims of a head (and of an index key) rotate
+  std::int32_t q_rank = 0;      ///< Rq
+  std::int32_t n_groups = 0;    ///< G: output groups
+  std::int32_t group_rank = 0;  ///< Ro
+  std::int32_t window = 0;      ///< W, tokens, the query included
   std::vector<std::int32_t> ratio;  ///< per layer: 0 window, 4 CSA, 128 HCA
-  std::int32_t n_index_heads = 0;  ///< Hi
-  std::int32_t d_index = 0;        ///< di
-  std::int32_t top_k = 0;          ///< Ki, chunks
-  double rope_base = 0;            ///< ratio-0 layers
-  double compress_rope_base = 0;   ///< ratio-4 and ratio-128 layers
+  std::int32_t n_index_heads = 0;   ///< Hi
+  std::int32_t d_index = 0;         ///< di
+  std::int32_t top_k = 0;           ///< Ki, chunks
+  double rope_base = 0;             ///< ratio-0 layers
+  double compress_rope_base = 0;    ///< ratio-4 and ratio-128 layers
   double yarn_factor = 0;
   double yarn_original_context = 0;
   double yarn_beta_fast = 0;
   double yarn_beta_slow = 0;
   float rms_eps = 0;
-  std::int32_t n_streams = 0;      ///< S: hyper-connection streams
+  std::int32_t n_streams = 0;  ///< S: hyper-connection streams
   std::int32_t sinkhorn_iterations = 0;
   float hc_eps = 0;
   std::int32_t n_experts = 0;       ///< E

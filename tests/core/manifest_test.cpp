@@ -259,6 +259,22 @@ BOOST_FIXTURE_TEST_CASE(lists_are_replaced_and_tables_merged, Folder) {
              manifest.effective());
 }
 
+BOOST_FIXTURE_TEST_CASE(another_module_starts_its_section_afresh, Folder) {
+  write("base.toml", std::string(kModules) + "[tokenizer]\nmodule = \"t\"\nlist = [1]\nkeep = 2\n");
+  write("same.toml", "extends = \"base.toml\"\n[tokenizer]\nmodule = \"t\"\nlist = [4]\n");
+  write("other.toml", "extends = \"base.toml\"\n[tokenizer]\nmodule = \"u\"\nlist = [5]\n");
+  BOOST_TEST(good("same.toml").options("tokenizer")->get_int("keep", 0, 0, 9) == 2);
+  const auto options = good("other.toml").options("tokenizer");
+  BOOST_TEST(!options->has("keep"));
+  BOOST_TEST((options->get_int_list("list", {}, 0, 9) == std::vector<std::int64_t>{5}));
+  // On the command line, in order: the module first, then its keys.
+  const Result<Manifest> manifest =
+      Manifest::load(*this / "base.toml", {"tokenizer.module=v", "tokenizer.fast=true"});
+  BOOST_REQUIRE(manifest);
+  BOOST_TEST(manifest->options("tokenizer")->has("fast"));
+  BOOST_TEST(!manifest->options("tokenizer")->has("keep"));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_table_and_a_value_of_one_name_replace_each_other, Folder) {
   write("base.toml", std::string(kModules) + "[engine]\nseed = 1\n");
   write("top.toml", "extends = \"base.toml\"\nengine = 5\n");
