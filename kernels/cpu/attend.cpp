@@ -18,7 +18,7 @@
 #include "kernels/chunks.h"
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/rope.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/row_format.h"
 
 // Highway wants this order.
@@ -114,34 +114,41 @@ struct KeyList {
   }
 };
 
+/// A key's stored row.
+const std::byte* key_row(const AttendArgs& a, std::int32_t seq, const KeyList& keys,
+                         std::int32_t key) {
+  if (key < keys.n_window) {
+    return row_at(a.ring, seq, ring_index(keys.window_first + key, a.ring.n_rows));
+  }
+  const std::int32_t chunk = key - keys.n_window;
+  return row_at(a.chunks, seq, keys.ids != nullptr ? keys.ids[chunk] : chunk);
+}
+
 /// Points `rows` at the keys [first, first + n) of the list, decoding where needed.
 void load_tile(const AttendPlan& plan, std::int32_t row, const KeyList& keys, std::int32_t first,
                std::int32_t n, float* tile, const float** rows) {
   const AttendArgs& a = plan.args;
   const std::int32_t seq = a.step.seq[row];
   for (std::int32_t j = 0; j < n; ++j) {
-    const std::int32_t key = first + j;
-    const bool in_window = key < keys.n_window;
-    const RowStore& store = in_window ? a.ring : a.chunks;
-    std::int64_t place;
-    if (in_window) {
-      place = ring_index(keys.window_first + key, store.n_rows);
-    } else {
-      place = key - keys.n_window;
-      if (keys.ids != nullptr) place = keys.ids[place];
-    }
-    const std::byte* const stored = row_at(store, seq, place);
-    if (store.format == RowFormat::f32 && a.d == plan.d_padded) {
+    const bool in_window = first + j < keys.n_window;
+    const RowFormat format = in_window ? a.ring.format : a.chunks.format;
+    const std::byte* const stored = key_row(a, seq, keys, first + j);
+    if (format == RowFormat::f32 && a.d == plan.d_padded) {
       rows[j] = reinterpret_cast<const float*>(stored);
     } else {
       float* const decoded = tile + static_cast<std::int64_t>(j) * plan.d_padded;
-      decode_row_fast(store.format, a.d, in_window ? plan.ring_rot : plan.chunk_rot, stored,
-                      decoded);
+      decode_row_fast(format, a.d, in_window ? plan.ring_rot : plan.chunk_rot, stored, decoded);
       rows[j] = decoded;
     }
   }
   // The score loop takes keys in groups: let the last group be whole.
   for (std::int32_t j = n; j % 4 != 0; ++j) rows[j] = rows[n - 1];
+  // Chosen chunks lie anywhere: ask for the next tile's while this one is worked on.
+  const std::int32_t end = std::min(first + n + plan.tile, keys.n_keys);
+  for (std::int32_t key = std::max(first + n, keys.n_window); key < end; ++key) {
+    const std::byte* const stored = key_row(a, seq, keys, key);
+    for (std::int64_t at = 0; at < a.chunks.row_bytes; at += 64) __builtin_prefetch(stored + at);
+  }
 }
 
 }  // namespace
@@ -337,10 +344,15 @@ void Attend(const AttendPlan& plan, std::int32_t row, std::int32_t first_head, s
   const float* const cos_sin = a.cos_sin + static_cast<std::int64_t>(row) * a.n_pairs * 2;
   float* out = a.out + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
   for (std::int32_t h = 0; h < n_heads; ++h, out += a.d) {
+    const Tag tag;
     const float inverse = 1.0f / s.total[h];
-    for (std::int32_t i = 0; i < a.d; ++i) out[i] = s.sum[h * d + i] * inverse;
-    float* const rotated = out + a.d - 2 * a.n_pairs;
-    for (std::int32_t i = 0; i < a.n_pairs; ++i) rotate_pair_back(rotated + 2 * i, cos_sin + 2 * i);
+    const float* const sum = s.sum + h * d;
+    std::int32_t i = 0;
+    for (; i + kLanes <= a.d; i += kLanes) {
+      hn::StoreU(hn::Mul(hn::Load(tag, sum + i), hn::Set(tag, inverse)), tag, out + i);
+    }
+    for (; i < a.d; ++i) out[i] = sum[i] * inverse;
+    rotate_back(out + a.d - 2 * a.n_pairs, cos_sin, a.n_pairs);
   }
 }
 
@@ -375,16 +387,15 @@ class AttendPhase final : public Phase {
   const char* name() const noexcept override { return "attend"; }
 
  private:
-  static constexpr std::int32_t kMinHeads = 8;  // fewer would decode rows more often than it pays
-  static constexpr std::int32_t kTasks = 32;    // tasks to aim at
-
   std::int32_t heads_per_block(std::int32_t n_blocks) const {
     return round_up((plan_.args.n_heads + n_blocks - 1) / n_blocks, kHeadGroup);
   }
-  /// Blocks of heads per row: few rows are split so that every worker finds a task.
+  /// Blocks of heads per row. Few rows are split so that every worker finds a task; less where
+  /// each task has to decode the rows anew.
   std::int32_t blocks() const {
-    const std::int32_t wanted = std::max(1, kTasks / std::max(1, *plan_.args.step.n_rows));
-    const std::int32_t possible = std::max(1, plan_.args.n_heads / kMinHeads);
+    const std::int32_t tasks = plan_.args.ring.format == RowFormat::f32 ? 16 : 8;
+    const std::int32_t wanted = std::max(1, tasks / std::max(1, *plan_.args.step.n_rows));
+    const std::int32_t possible = std::max(1, plan_.args.n_heads / kHeadGroup);
     const std::int32_t per_block = heads_per_block(std::min(wanted, possible));
     return (plan_.args.n_heads + per_block - 1) / per_block;
   }

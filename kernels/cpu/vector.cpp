@@ -198,7 +198,39 @@ void Hadamard(float* x, std::int32_t n) {
       pass(hn::CappedTag<float, 1>(), half);
     }
   }
-  for (std::int32_t i = 0; i < n; ++i) x[i] *= scale;
+  const hn::CappedTag<float, 16> tag;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  std::int32_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(tag, x + i), hn::Set(tag, scale)), tag, x + i);
+  }
+  for (; i < n; ++i) x[i] *= scale;
+}
+
+/// rotate_pair or rotate_pair_back for n_pairs adjacent pairs, with the same bits.
+void Rotate(float* x, const float* cos_sin, std::int32_t n_pairs, bool back) {
+  std::int32_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::CappedTag<float, 16> tag;
+  const hn::RebindToUnsigned<decltype(tag)> bits;
+  const std::int32_t lanes = static_cast<std::int32_t>(hn::Lanes(tag));
+  // (a, b) becomes (a cos - b sin, b cos + a sin); back, the other sign.
+  const auto first = hn::BitCast(tag, hn::OddEven(hn::Zero(bits), hn::Set(bits, 1u << 31)));
+  const auto second = hn::BitCast(tag, hn::OddEven(hn::Set(bits, 1u << 31), hn::Zero(bits)));
+  const auto sign = back ? second : first;
+  for (; i + lanes <= 2 * n_pairs; i += lanes) {
+    const auto v = hn::LoadU(tag, x + i), angle = hn::LoadU(tag, cos_sin + i);
+    const auto other = hn::Mul(hn::Shuffle2301(v), hn::DupOdd(angle));
+    hn::StoreU(hn::Add(hn::Mul(v, hn::DupEven(angle)), hn::Xor(other, sign)), tag, x + i);
+  }
+#endif
+  for (; i < 2 * n_pairs; i += 2) {
+    if (back) {
+      rotate_pair_back(x + i, cos_sin + i);
+    } else {
+      rotate_pair(x + i, cos_sin + i);
+    }
+  }
 }
 
 /// Largest magnitude of n values, a multiple of the lanes; NaNs are passed over.
@@ -256,7 +288,7 @@ void SimulateFp4Block(float* x) {
 void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
                   Rounding rounding) {
   const std::int32_t n_still = d - 2 * n_pairs;
-  for (std::int32_t i = 0; i < n_pairs; ++i) rotate_pair(x + n_still + 2 * i, cos_sin + 2 * i);
+  Rotate(x + n_still, cos_sin, n_pairs, false);
   switch (rounding) {
     case Rounding::none:
       break;
@@ -298,6 +330,7 @@ HWY_EXPORT(WeightedStreams);
 HWY_EXPORT(MixStreams);
 HWY_EXPORT(Argmax);
 HWY_EXPORT(Hadamard);
+HWY_EXPORT(Rotate);
 HWY_EXPORT(RopeAndRound);
 
 float inverse_rms(const float* x, std::int64_t n, float eps) {
@@ -318,6 +351,9 @@ std::int64_t argmax_vector(const float* x, std::int64_t n) {
   return HWY_DYNAMIC_DISPATCH(Argmax)(x, n);
 }
 void hadamard_vector(float* x, std::int32_t n) { HWY_DYNAMIC_DISPATCH(Hadamard)(x, n); }
+void rotate_back(float* x, const float* cos_sin, std::int32_t n_pairs) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(x, cos_sin, n_pairs, true);
+}
 void rope_and_round(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
                     Rounding rounding) {
   HWY_DYNAMIC_DISPATCH(RopeAndRound)(x, d, cos_sin, n_pairs, rounding);

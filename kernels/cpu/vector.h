@@ -29,6 +29,9 @@ std::int64_t argmax_vector(const float* x, std::int64_t n);
 /// Orthonormal Hadamard transform (Sylvester order) in place; n is a power of two.
 void hadamard_vector(float* x, std::int32_t n);
 
+/// Rotates n_pairs adjacent pairs back by the angles of a rope table row.
+void rotate_back(float* x, const float* cos_sin, std::int32_t n_pairs);
+
 /// Ropes the last 2 * n_pairs dims, then applies the rounding.
 void rope_and_round(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
                     Rounding rounding);
