@@ -26,48 +26,37 @@ using DInt = hn::Rebind<std::int32_t, D>;
 using V = hn::Vec<D>;
 constexpr std::size_t kLanes = hn::MaxLanes(D());
 
-/// Bits of the largest magnitude of every group, by lane. As integers, magnitudes order like
-/// floats, with infinity and NaN above all numbers.
-void group_maxima(const float* x, std::int32_t* by_lane) {
-#if HWY_TARGET != HWY_SCALAR
-  // Four maxima per group, then the groups' words are transposed and four vectors remain.
-  const hn::FixedTag<float, 4> d4;
+/// Bits of the largest magnitude of every group. As integers, magnitudes order like floats, with
+/// infinity and NaN above all numbers.
+void group_maxima(const float* x, std::int32_t* maxima) {
+  // Four maxima per group; then, reordered like the values of a tile, they stand in four vectors.
+  alignas(64) std::uint32_t partial[4 * kTileGroups];
+  const hn::CappedTag<float, 4> d4;
   const hn::RebindToSigned<decltype(d4)> d4_int;
+  const hn::RebindToUnsigned<decltype(d4)> d4_unsigned;
+  constexpr std::int64_t kLanes4 = hn::MaxLanes(d4);
   const auto magnitude = hn::Set(d4_int, 0x7fffffff);
-  alignas(64) std::int32_t partial[4 * kTileGroups];
   for (std::int64_t group = 0; group < kTileGroups; ++group) {
-    hn::Vec<decltype(d4_int)> part[4];
-    for (std::int64_t z = 0; z < 4; ++z) {
-      const auto bits = hn::BitCast(d4_int, hn::LoadU(d4, x + group * kGroupValues + 4 * z));
-      part[z] = hn::And(bits, magnitude);
+    for (std::int64_t i = 0; i < 4; i += kLanes4) {
+      auto largest = hn::Zero(d4_int);
+      for (std::int64_t z = 0; z < 4; ++z) {
+        const auto value = hn::LoadU(d4, x + group * kGroupValues + 4 * z + i);
+        largest = hn::Max(largest, hn::And(hn::BitCast(d4_int, value), magnitude));
+      }
+      hn::Store(hn::BitCast(d4_unsigned, largest), d4_unsigned, partial + 4 * group + i);
     }
-    const auto largest = hn::Max(hn::Max(part[0], part[1]), hn::Max(part[2], part[3]));
-    hn::Store(largest, d4_int, partial + 4 * group);
   }
+  interleave_words(partial, 0, partial);
   const DInt d;
-  const hn::RebindToUnsigned<DInt> d32;
-  for (std::size_t p = 0; p < 16; p += kLanes) {
-    hn::Vec<decltype(d32)> r[4];
-    for (std::size_t z = 0; z < 4; ++z) {
-      r[z] = hn::BitCast(d32, hn::Load(d, partial + 16 * z + p));
+  const hn::RebindToUnsigned<DInt> d_unsigned;
+  for (std::size_t p = 0; p < kTileGroups; p += kLanes) {
+    auto largest = hn::Zero(d);
+    for (std::size_t c = 0; c < 4; ++c) {
+      const auto bits = hn::Load(d_unsigned, partial + 16 * c + p);
+      largest = hn::Max(largest, hn::BitCast(d, bits));
     }
-    transpose_words(d32, r);
-    const auto a = hn::Max(hn::BitCast(d, r[0]), hn::BitCast(d, r[1]));
-    const auto b = hn::Max(hn::BitCast(d, r[2]), hn::BitCast(d, r[3]));
-    hn::Store(hn::Max(a, b), d, by_lane + p);
+    hn::Store(largest, d, maxima + p);
   }
-#else
-  for (int lane = 0; lane < 16; ++lane) {
-    std::int32_t largest = 0;
-    for (int i = 0; i < 16; ++i) {
-      std::int32_t bits;
-      std::memcpy(&bits, x + 16 * group_of_lane(lane) + i, sizeof(bits));
-      bits &= 0x7fffffff;
-      if (bits > largest) largest = bits;
-    }
-    by_lane[lane] = largest;
-  }
-#endif
 }
 
 /// 256 values.
@@ -89,7 +78,7 @@ void quantise_tile(const float* x, ActTile& tile) {
     hn::Store(hn::IfThenElseZero(usual, hn::Div(hn::Set(d, 127.0f), amax)), d, inverse + p);
   }
   for (int group = 0; group < kTileGroups; ++group) {
-    const float factor = inverse[group_of_lane(group)];  // the map is its own inverse
+    const float factor = inverse[group];
     if (factor == 0) {
       std::memset(tile.q + 16 * group, 0, 16);
       continue;
@@ -100,13 +89,13 @@ void quantise_tile(const float* x, ActTile& tile) {
     }
   }
   interleave(tile.q, 0);
-  for (int lane = 0; lane < 16; ++lane) {
+  for (int group = 0; group < kTileGroups; ++group) {
     std::int32_t sum = 0;
     for (int c = 0; c < 4; ++c) {
-      for (int i = 0; i < 4; ++i) sum += tile.q[64 * c + 4 * lane + i];
+      for (int i = 0; i < 4; ++i) sum += tile.q[64 * c + 4 * group + i];
     }
-    tile.bias[lane] = -128 * sum;
-    tile.sum[lane] = tile.scale[lane] * static_cast<float>(sum);
+    tile.bias[group] = -128 * sum;
+    tile.sum[group] = tile.scale[group] * static_cast<float>(sum);
   }
 }
 

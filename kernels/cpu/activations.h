@@ -7,11 +7,10 @@
 namespace ebb::cpu {
 
 /// 256 activations rounded to int8, 16 to a scale: x ~ scale * q. Products of a weight tile with it
-/// have one lane per group of 16 values, so q is stored in the order in which the product reads it,
-/// and the arrays go by lane: lane p is group 4 * (p % 4) + p / 4.
+/// have one lane per group of 16 values, and q is stored in the order in which they read it.
 /// A group with a NaN or an infinity has scale NaN and q 0, so that it cannot pass for a number.
 struct alignas(64) ActTile {
-  std::int8_t q[kTileValues];      ///< [4 quarters][16 lanes][4 values]
+  std::int8_t q[kTileValues];      ///< [4 quarters][16 groups][4 values]
   std::int32_t bias[kTileGroups];  ///< -128 * sum of q: what weights stored as q + 128 add too much
   float scale[kTileGroups];
   float sum[kTileGroups];  ///< scale * sum of q

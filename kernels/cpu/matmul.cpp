@@ -70,9 +70,9 @@ class MatmulPhase final : public Phase {
       task -= cut.n_tasks(args_.n_groups);
       cut = this->cut(++p);
     }
-    const std::int64_t acts_block = task % cut.n_acts;
-    const std::int64_t block = task / cut.n_acts % cut.n_blocks;
-    const std::int64_t group = task / cut.n_acts / cut.n_blocks;
+    const std::int64_t block = task % cut.n_blocks;
+    const std::int64_t group = task / cut.n_blocks % args_.n_groups;
+    const std::int64_t acts_block = task / cut.n_blocks / args_.n_groups;
     multiply(p, cut, group, block, acts_block, scratch);
   }
 

@@ -36,7 +36,7 @@ struct ProductWeight {
   bool integer = false;  ///< multiplies ActTiles, not floats
 };
 
-inline constexpr std::int32_t kMaxActRows = 128;  ///< activation rows of one product
+inline constexpr std::int32_t kMaxActRows = 64;  ///< activation rows of one product
 
 /// Where the activation rows of a product are: `x` for float products, `tiles` for integer ones.
 struct ActRows {

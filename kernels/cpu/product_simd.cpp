@@ -1,4 +1,5 @@
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/simd_targets.h"
@@ -12,11 +13,11 @@
 //   acc[lane] = fma(-offset, activation scale * sum of q, acc[lane])    for types with offsets
 // acc has 16 lanes whatever the width of the machine's vectors.
 //
-// The loops around that: a few weight rows at a time; for them, slices of k; a slice of weights is
+// The loops around that: some weight rows at a time; for them, slices of k; a slice of weights is
 // unpacked once and meets all activation rows, register block by register block. Between slices the
-// accumulators rest in scratch. With few activation rows the weights decide the time: then fewer
-// weight rows and longer slices, so that memory is read in long runs. With many, a slice of floats
-// is sized for the first-level cache and the activations of a slice are copied side by side.
+// accumulators rest in scratch. With few activation rows reading weights decides the time: then few
+// weight rows and long slices, so that memory is read in long runs. With many, a slice is sized for
+// the first-level cache.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/product_simd.cpp"
@@ -31,19 +32,18 @@
 namespace ebb::cpu {
 
 constexpr std::int64_t kAccLanes = 16;
-constexpr std::int32_t kFewActs = 8;       ///< more activation rows count as many
+constexpr std::int32_t kFewActs = 4;       ///< more activation rows count as many
 constexpr std::int64_t kFewRows = 4;       ///< weight rows of a tile, few activations
+constexpr std::int64_t kFewTiles = 16;     ///< tiles of k in a slice
 constexpr std::int64_t kManyRows = 16;     ///< many
-constexpr std::int64_t kFewFloats = 1024;  ///< values of k in a slice of floats
-constexpr std::int64_t kManyFloats = 256;
-constexpr std::int64_t kIntTiles = 4;  ///< tiles of k in a slice of integers
+constexpr std::int64_t kManyTiles = 4;     ///< of integers
+constexpr std::int64_t kManyFloats = 256;  ///< values of k in a slice of floats
 
-constexpr std::size_t kTileBytes = kManyRows * kIntTiles * sizeof(Tile);
+constexpr std::size_t kTileBytes = kManyRows * kManyTiles * sizeof(Tile);
 static_assert(kTileBytes >= kManyRows * kManyFloats * sizeof(float));
-static_assert(kTileBytes >= kFewRows * kFewFloats * sizeof(float));
+static_assert(kTileBytes >= kFewRows * kFewTiles * sizeof(Tile));
 constexpr std::size_t kAccBytes = kMaxActRows * kManyRows * kAccLanes * sizeof(float);
 constexpr std::size_t kActBytes = kMaxActRows * kManyFloats * sizeof(float);
-static_assert(kActBytes >= kFewActs * kFewFloats * sizeof(float));
 
 }  // namespace ebb::cpu
 #endif
@@ -70,8 +70,6 @@ constexpr int kFloatRows = kParts == 1 ? 4 : 2;
 constexpr int kFloatActs = kParts == 1 ? 6 : 3;
 constexpr int kIntRows = 2;
 constexpr int kIntActs = kParts == 1 ? 4 : 2;
-// Weight products with VNNI are made of unsigned weights; ActTile::bias makes it good.
-constexpr std::int8_t kFlip = HWY_TARGET == HWY_AVX3_DL ? -128 : 0;
 
 // ---- register blocks
 // -----------------------------------------------------------------------------
@@ -108,33 +106,77 @@ struct Sums {
   }
 };
 
+// Where a float product finds 256 weights of a row; next() moves on to the following 256.
+
+struct FloatRow {
+  const float* at;
+
+  HWY_INLINE V value(std::int64_t k) const { return hn::LoadU(D(), at + k); }
+  HWY_INLINE void next() { at += kTileValues; }
+};
+
+template <class Half>
+struct HalfRow {
+  const Half* at;
+
+  HWY_INLINE V value(std::int64_t k) const {
+    return hn::PromoteTo(D(), hn::LoadU(hn::Rebind<Half, D>(), at + k));
+  }
+  HWY_INLINE void next() { at += kTileValues; }
+};
+
+/// Rounds as unpackers do: the bits are those of a tile of floats.
+template <bool kMinus>
+struct TileRow {
+  const Tile* at;
+
+  HWY_INLINE V value(std::int64_t k) const {
+    const D d;
+    const auto q = hn::PromoteTo(DInt(), hn::LoadU(hn::Rebind<std::int8_t, D>(), at->q + k));
+    const V value = hn::Mul(hn::Set(d, at->scale[k / kGroupValues]), hn::ConvertTo(d, q));
+    if constexpr (!kMinus) return value;
+    return hn::Sub(value, hn::Set(d, at->minus[k / kGroupValues]));
+  }
+  HWY_INLINE void next() { ++at; }
+};
+
 /// acc[a][i] += w[i] * x[a] over n values, a multiple of 16.
-template <int kActs>
-void float_block(const float* const* w, const float* const* x, std::int64_t n, float* acc,
+template <int kActs, class Row>
+void float_block(const Row* rows, const float* const* acts, std::int64_t n, float* acc,
                  std::int64_t acc_stride) {
-  const D d;
   Sums<kActs, kFloatRows> sums;
   sums.load(acc, acc_stride);
-  for (std::int64_t k = 0; k < n; k += kAccLanes) {
+  Row w[kFloatRows];
+  const float* x[kActs];
+  for (int i = 0; i < kFloatRows; ++i) w[i] = rows[i];
+  for (int a = 0; a < kActs; ++a) x[a] = acts[a];
+  for (; n > 0; n -= kTileValues) {
+    const std::int64_t n_some = n < kTileValues ? n : kTileValues;
+    for (std::int64_t k = 0; k < n_some; k += kAccLanes) {
 #pragma GCC unroll 16
-    for (int p = 0; p < kParts; ++p) {
-      V wk[kFloatRows];
+      for (int p = 0; p < kParts; ++p) {
+        V wk[kFloatRows];
 #pragma GCC unroll 8
-      for (int i = 0; i < kFloatRows; ++i) wk[i] = hn::LoadU(d, w[i] + k + p * kLanes);
+        for (int i = 0; i < kFloatRows; ++i) wk[i] = w[i].value(k + p * kLanes);
 #pragma GCC unroll 8
-      for (int a = 0; a < kActs; ++a) {
-        const V xk = hn::LoadU(d, x[a] + k + p * kLanes);
+        for (int a = 0; a < kActs; ++a) {
+          const V xk = hn::LoadU(D(), x[a] + k + p * kLanes);
 #pragma GCC unroll 8
-        for (int i = 0; i < kFloatRows; ++i) {
-          sums.v[a][i][p] = hn::MulAdd(wk[i], xk, sums.v[a][i][p]);
+          for (int i = 0; i < kFloatRows; ++i) {
+            sums.v[a][i][p] = hn::MulAdd(wk[i], xk, sums.v[a][i][p]);
+          }
         }
       }
     }
+#pragma GCC unroll 8
+    for (int i = 0; i < kFloatRows; ++i) w[i].next();
+#pragma GCC unroll 8
+    for (int a = 0; a < kActs; ++a) x[a] += kTileValues;
   }
   sums.store(acc, acc_stride);
 }
 
-/// Exact integer dot products of the 16 groups of arranged tiles.
+/// Exact integer dot products of the 16 groups; w.q is in the order of integer products.
 HWY_INLINE void tile_dots(const Tile& w, const ActTile& x, VInt* dots) {
 #if HWY_TARGET == HWY_AVX3_DL
   __m512i sum = _mm512_load_si512(x.bias);
@@ -212,8 +254,9 @@ void int_block(const Tile* const* w, const ActTile* const* x, std::int64_t n, fl
   sums.store(acc, acc_stride);
 }
 
-void float_block_of(std::int32_t n_acts, const float* const* w, const float* const* x,
-                    std::int64_t n, float* acc, std::int64_t acc_stride) {
+template <class Row>
+void float_block_of(std::int32_t n_acts, const Row* w, const float* const* x, std::int64_t n,
+                    float* acc, std::int64_t acc_stride) {
   switch (n_acts) {
     case 1:
       return float_block<1>(w, x, n, acc, acc_stride);
@@ -224,12 +267,14 @@ void float_block_of(std::int32_t n_acts, const float* const* w, const float* con
 #if HWY_MAX_BYTES >= 64
     case 4:
       return float_block<4>(w, x, n, acc, acc_stride);
-    case 5:
-      return float_block<5>(w, x, n, acc, acc_stride);
-    case 6:
-      return float_block<6>(w, x, n, acc, acc_stride);
 #endif
   }
+#if HWY_MAX_BYTES >= 64
+  if constexpr (std::is_same_v<Row, FloatRow>) {  // other rows meet few activations
+    if (n_acts == 5) return float_block<5>(w, x, n, acc, acc_stride);
+    if (n_acts == 6) return float_block<6>(w, x, n, acc, acc_stride);
+  }
+#endif
 }
 
 template <bool kMinus>
@@ -311,98 +356,129 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t step) {
   return (n + step - 1) / step * step;
 }
 
-/// Where the products of one slice find the activations: in place, or, if they would be scattered
-/// or do not fill the last vector, copied to `copies` and padded with zeros.
-void place_acts(const ActRows& acts, std::int64_t k, std::int64_t n, bool copy, float* copies,
-                const float** x) {
-  const std::int64_t n_padded = round_up(n, kAccLanes);
-  for (std::int32_t a = 0; a < acts.n; ++a) {
-    x[a] = acts.x[a] + k;
-    if (!copy && n == n_padded) continue;
-    float* const to = copies + a * n_padded;
-    std::memcpy(to, x[a], static_cast<std::size_t>(n) * sizeof(float));
-    for (std::int64_t i = n; i < n_padded; ++i) to[i] = 0;
-    x[a] = to;
+/// Rows of weights, `n_block` of them rounded up to kFloatRows, times all activation rows over n
+/// values of k. Past the last row any weights do: their sums are not used.
+template <class Row>
+void float_rows(Row* w, std::int64_t n_block, const float* const* x, std::int32_t n_acts,
+                std::int64_t n, float* acc, std::int64_t acc_stride) {
+  const std::int64_t n_padded = round_up(n_block, kFloatRows);
+  for (std::int64_t i = n_block; i < n_padded; ++i) w[i] = w[n_block - 1];
+  for (std::int32_t a = 0; a < n_acts; a += kFloatActs) {
+    const std::int32_t n_some = n_acts - a < kFloatActs ? n_acts - a : kFloatActs;
+    for (std::int64_t i = 0; i < n_padded; i += kFloatRows) {
+      float_block_of(n_some, w + i, x + a, n, acc + a * acc_stride + i * kAccLanes, acc_stride);
+    }
   }
 }
 
-/// Makes floats of one slice of a weight row, padded with zeros to a multiple of 16, at `values`
-/// unless they can be used where they are.
-const float* place_weights(const ProductWeight& weight, const std::byte* row, std::int64_t k,
-                           std::int64_t n, float* values) {
-  const std::byte* const source = row + row_bytes(weight.type, k);
-  if (weight.type == DType::f32 && n % kAccLanes == 0) {
-    return reinterpret_cast<const float*>(source);
+/// Few activations: weights are used where they are, or from tiles of integers.
+template <class Row>
+void few_floats(const ProductWeight& weight, const std::byte* rows, std::int64_t n_rows,
+                const ActRows& acts, float* const* y, const Scratch& scratch) {
+  constexpr bool kTiles = std::is_same_v<Row, TileRow<true>> || std::is_same_v<Row, TileRow<false>>;
+  constexpr std::int64_t kStride = kFewRows * kAccLanes;
+  const std::int64_t slice = kTiles ? kFewTiles * kTileValues : weight.n_in;
+  Tile* const tiles = reinterpret_cast<Tile*>(scratch.tile);
+  for (std::int64_t row = 0; row < n_rows; row += kFewRows) {
+    const std::int64_t n_block = n_rows - row < kFewRows ? n_rows - row : kFewRows;
+    std::memset(scratch.acc, 0, static_cast<std::size_t>(acts.n * kStride) * sizeof(float));
+    for (std::int64_t k = 0; k < weight.n_in; k += slice) {
+      const std::int64_t n = weight.n_in - k < slice ? weight.n_in - k : slice;
+      Row w[kFewRows];
+      const float* x[kFewActs];
+      for (std::int32_t a = 0; a < acts.n; ++a) x[a] = acts.x[a] + k;
+      for (std::int64_t i = 0; i < n_block; ++i) {
+        const std::byte* const source =
+            rows + (row + i) * weight.bytes_per_row + row_bytes(weight.type, k);
+        if constexpr (kTiles) {
+          w[i].at = tiles + i * kFewTiles;
+          weight.unpacker.tiles(source, n, tiles + i * kFewTiles);
+        } else {
+          w[i].at = reinterpret_cast<decltype(w[i].at)>(source);
+        }
+      }
+      float_rows(w, n_block, x, acts.n, n, scratch.acc, kStride);
+    }
+    finish_rows(scratch.acc, kStride, n_block, row, acts.n, y);
   }
-  weight.unpacker.floats(source, n, values);
-  for (std::int64_t i = n; i < round_up(n, kAccLanes); ++i) values[i] = 0;
-  return values;
+}
+
+/// Many activations, or a width that does not fill the last vector: weights become floats, and
+/// activations are copied for the padding.
+void many_floats(const ProductWeight& weight, const std::byte* rows, std::int64_t n_rows,
+                 const ActRows& acts, float* const* y, const Scratch& scratch) {
+  constexpr std::int64_t kStride = kManyRows * kAccLanes;
+  float* const tile = reinterpret_cast<float*>(scratch.tile);
+  for (std::int64_t row = 0; row < n_rows; row += kManyRows) {
+    const std::int64_t n_block = n_rows - row < kManyRows ? n_rows - row : kManyRows;
+    std::memset(scratch.acc, 0, static_cast<std::size_t>(acts.n * kStride) * sizeof(float));
+    for (std::int64_t k = 0; k < weight.n_in; k += kManyFloats) {
+      const std::int64_t n = weight.n_in - k < kManyFloats ? weight.n_in - k : kManyFloats;
+      const std::int64_t n_padded = round_up(n, kAccLanes);
+      FloatRow w[kManyRows];
+      for (std::int64_t i = 0; i < n_block; ++i) {
+        float* const values = tile + i * kManyFloats;
+        weight.unpacker.floats(rows + (row + i) * weight.bytes_per_row + row_bytes(weight.type, k),
+                               n, values);
+        for (std::int64_t j = n; j < n_padded; ++j) values[j] = 0;
+        w[i].at = values;
+      }
+      const float* x[kMaxActRows];
+      for (std::int32_t a = 0; a < acts.n; ++a) {
+        x[a] = acts.x[a] + k;
+        if (n == n_padded) continue;
+        float* const copy = scratch.acts + a * n_padded;
+        std::memcpy(copy, x[a], static_cast<std::size_t>(n) * sizeof(float));
+        for (std::int64_t j = n; j < n_padded; ++j) copy[j] = 0;
+        x[a] = copy;
+      }
+      float_rows(w, n_block, x, acts.n, n_padded, scratch.acc, kStride);
+    }
+    finish_rows(scratch.acc, kStride, n_block, row, acts.n, y);
+  }
 }
 
 void product_floats(const ProductWeight& weight, const std::byte* rows, std::int64_t n_rows,
                     const ActRows& acts, float* const* y, const Scratch& scratch) {
-  const bool few = acts.n <= kFewActs;
-  const std::int64_t block = few ? kFewRows : kManyRows;
-  const std::int64_t slice = few ? kFewFloats : kManyFloats;
-  const std::int64_t acc_stride = block * kAccLanes;
-  float* const tile = reinterpret_cast<float*>(scratch.tile);
-  for (std::int64_t row = 0; row < n_rows; row += block) {
-    const std::int64_t n_block = n_rows - row < block ? n_rows - row : block;
-    const std::int64_t n_padded = round_up(n_block, kFloatRows);
-    std::memset(scratch.acc, 0, static_cast<std::size_t>(acts.n * acc_stride) * sizeof(float));
-    for (std::int64_t k = 0; k < weight.n_in; k += slice) {
-      const std::int64_t n = weight.n_in - k < slice ? weight.n_in - k : slice;
-      const float* x[kMaxActRows];
-      const float* w[kManyRows];
-      place_acts(acts, k, n, !few, scratch.acts, x);
-      for (std::int64_t i = 0; i < n_block; ++i) {
-        w[i] =
-            place_weights(weight, rows + (row + i) * weight.bytes_per_row, k, n, tile + i * slice);
-      }
-      // Past the last row any weights do: their sums are not used.
-      for (std::int64_t i = n_block; i < n_padded; ++i) w[i] = w[n_block - 1];
-      for (std::int32_t a = 0; a < acts.n; a += kFloatActs) {
-        const std::int32_t n_acts = acts.n - a < kFloatActs ? acts.n - a : kFloatActs;
-        for (std::int64_t i = 0; i < n_padded; i += kFloatRows) {
-          float_block_of(n_acts, w + i, x + a, round_up(n, kAccLanes),
-                         scratch.acc + a * acc_stride + i * kAccLanes, acc_stride);
-        }
-      }
-    }
-    finish_rows(scratch.acc, acc_stride, n_block, row, acts.n, y);
+  if (acts.n > kFewActs || weight.n_in % kAccLanes != 0) {
+    return many_floats(weight, rows, n_rows, acts, y, scratch);
   }
-}
-
-/// Unpacks `n_values` of a weight row and brings them into the order of ActTile.
-template <bool kMinus>
-void place_tiles(const ProductWeight& weight, const std::byte* row, std::int64_t k,
-                 std::int64_t n_values, Tile* tiles) {
-  weight.unpacker.tiles(row + row_bytes(weight.type, k), n_values, tiles);
-  for (std::int64_t t = 0; t < tiles_of(n_values); ++t) {
-    interleave(tiles[t].q, kFlip);
-    to_lanes(tiles[t].scale);
-    if constexpr (kMinus) to_lanes(tiles[t].minus);
+  switch (weight.type) {
+    case DType::f32:
+      return few_floats<FloatRow>(weight, rows, n_rows, acts, y, scratch);
+    case DType::f16:
+      return few_floats<HalfRow<hwy::float16_t>>(weight, rows, n_rows, acts, y, scratch);
+    case DType::bf16:
+      return few_floats<HalfRow<hwy::bfloat16_t>>(weight, rows, n_rows, acts, y, scratch);
+    default:
+      break;
   }
+  if (weight.unpacker.has_minus) {
+    return few_floats<TileRow<true>>(weight, rows, n_rows, acts, y, scratch);
+  }
+  return few_floats<TileRow<false>>(weight, rows, n_rows, acts, y, scratch);
 }
 
 template <bool kMinus>
 void product_ints(const ProductWeight& weight, const std::byte* rows, std::int64_t n_rows,
                   const ActRows& acts, float* const* y, const Scratch& scratch) {
-  const std::int64_t block = acts.n <= kFewActs ? kFewRows : kManyRows;
+  const bool few = acts.n <= kFewActs;
+  const std::int64_t block = few ? kFewRows : kManyRows;
+  const std::int64_t slice_tiles = few ? kFewTiles : kManyTiles;
+  const std::int64_t slice = slice_tiles * kTileValues;
   const std::int64_t acc_stride = block * kAccLanes;
-  constexpr std::int64_t kSlice = kIntTiles * kTileValues;
   Tile* const tiles = reinterpret_cast<Tile*>(scratch.tile);
   for (std::int64_t row = 0; row < n_rows; row += block) {
     const std::int64_t n_block = n_rows - row < block ? n_rows - row : block;
     const std::int64_t n_padded = round_up(n_block, kIntRows);
     std::memset(scratch.acc, 0, static_cast<std::size_t>(acts.n * acc_stride) * sizeof(float));
-    for (std::int64_t k = 0; k < weight.n_in; k += kSlice) {
-      const std::int64_t n = weight.n_in - k < kSlice ? weight.n_in - k : kSlice;
+    for (std::int64_t k = 0; k < weight.n_in; k += slice) {
+      const std::int64_t n = weight.n_in - k < slice ? weight.n_in - k : slice;
       const Tile* w[kManyRows];
       for (std::int64_t i = 0; i < n_block; ++i) {
-        place_tiles<kMinus>(weight, rows + (row + i) * weight.bytes_per_row, k, n,
-                            tiles + i * kIntTiles);
-        w[i] = tiles + i * kIntTiles;
+        weight.unpacker.lanes(rows + (row + i) * weight.bytes_per_row + row_bytes(weight.type, k),
+                              n, tiles + i * slice_tiles);
+        w[i] = tiles + i * slice_tiles;
       }
       for (std::int64_t i = n_block; i < n_padded; ++i) w[i] = w[n_block - 1];
       for (std::int32_t a = 0; a < acts.n; a += kIntActs) {

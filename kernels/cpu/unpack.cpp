@@ -13,7 +13,9 @@
 // clang-format off
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
-#include "kernels/cpu/unpack_wide-inl.h"
+#include "kernels/cpu/interleave-inl.h"
+#include "kernels/cpu/unpack_256-inl.h"
+#include "kernels/cpu/unpack_512-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -24,6 +26,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 UnpackTiles unpack_tiles_of(DType type) {
   const UnpackTiles wide = find_wide_tiles(type);
   return wide != nullptr ? wide : find_plain_tiles(type);
+}
+
+/// Tiles of kType in the order of integer products, where there is no faster way to make them.
+template <DType kType>
+void reordered_tiles(const std::byte* blocks, std::int64_t n_values, Tile* tiles) {
+  unpack_tiles_of(kType)(blocks, n_values, tiles);
+  for (std::int64_t first = 0; first < n_values; first += kTileValues, ++tiles) {
+    interleave(tiles->q, kFlip);
+  }
 }
 
 template <bool kMinus>
@@ -84,55 +95,68 @@ void half_floats(const std::byte* blocks, std::int64_t n_values, float* values) 
   std::memcpy(values + i, rest_values, n_rest * sizeof(float));
 }
 
-UnpackFloats floats_of(DType type) {
-  switch (type) {
-    case DType::f32:
-      return f32_floats;
-    case DType::f16:
-      return half_floats<hwy::float16_t>;
-    case DType::bf16:
-      return half_floats<hwy::bfloat16_t>;
-    case DType::q8_0:
-      return tile_floats<DType::q8_0>;
-    case DType::q2_k:
-      return tile_floats<DType::q2_k>;
-    case DType::q3_k:
-      return tile_floats<DType::q3_k>;
-    case DType::q4_k:
-      return tile_floats<DType::q4_k>;
-    case DType::q5_k:
-      return tile_floats<DType::q5_k>;
-    case DType::q6_k:
-      return tile_floats<DType::q6_k>;
-    case DType::iq2_xxs:
-      return tile_floats<DType::iq2_xxs>;
-    case DType::iq2_xs:
-      return tile_floats<DType::iq2_xs>;
-    case DType::iq2_s:
-      return tile_floats<DType::iq2_s>;
-    case DType::iq3_xxs:
-      return tile_floats<DType::iq3_xxs>;
-    case DType::iq3_s:
-      return tile_floats<DType::iq3_s>;
-    case DType::iq1_s:
-      return tile_floats<DType::iq1_s>;
-    case DType::iq1_m:
-      return tile_floats<DType::iq1_m>;
-    case DType::iq4_nl:
-      return tile_floats<DType::iq4_nl>;
-    case DType::iq4_xs:
-      return tile_floats<DType::iq4_xs>;
-    case DType::mxfp4:
-      return tile_floats<DType::mxfp4>;
-    case DType::nvfp4:
-      return tile_floats<DType::nvfp4>;
-    default:
-      return nullptr;
-  }
+template <DType kType>
+Unpacker quantised() {
+  Unpacker unpacker;
+  unpacker.tiles = unpack_tiles_of(kType);
+  unpacker.lanes = find_wide_lanes(kType);
+  if (unpacker.lanes == nullptr) unpacker.lanes = reordered_tiles<kType>;
+  unpacker.floats = tile_floats<kType>;
+  unpacker.has_minus = type_has_minus(kType);
+  return unpacker;
+}
+
+Unpacker floats_only(UnpackFloats floats) {
+  Unpacker unpacker;
+  unpacker.floats = floats;
+  return unpacker;
 }
 
 Unpacker unpacker_of(DType type) {
-  return {unpack_tiles_of(type), floats_of(type), type_has_minus(type)};
+  switch (type) {
+    case DType::f32:
+      return floats_only(f32_floats);
+    case DType::f16:
+      return floats_only(half_floats<hwy::float16_t>);
+    case DType::bf16:
+      return floats_only(half_floats<hwy::bfloat16_t>);
+    case DType::q8_0:
+      return quantised<DType::q8_0>();
+    case DType::q2_k:
+      return quantised<DType::q2_k>();
+    case DType::q3_k:
+      return quantised<DType::q3_k>();
+    case DType::q4_k:
+      return quantised<DType::q4_k>();
+    case DType::q5_k:
+      return quantised<DType::q5_k>();
+    case DType::q6_k:
+      return quantised<DType::q6_k>();
+    case DType::iq2_xxs:
+      return quantised<DType::iq2_xxs>();
+    case DType::iq2_xs:
+      return quantised<DType::iq2_xs>();
+    case DType::iq2_s:
+      return quantised<DType::iq2_s>();
+    case DType::iq3_xxs:
+      return quantised<DType::iq3_xxs>();
+    case DType::iq3_s:
+      return quantised<DType::iq3_s>();
+    case DType::iq1_s:
+      return quantised<DType::iq1_s>();
+    case DType::iq1_m:
+      return quantised<DType::iq1_m>();
+    case DType::iq4_nl:
+      return quantised<DType::iq4_nl>();
+    case DType::iq4_xs:
+      return quantised<DType::iq4_xs>();
+    case DType::mxfp4:
+      return quantised<DType::mxfp4>();
+    case DType::nvfp4:
+      return quantised<DType::nvfp4>();
+    default:
+      return Unpacker{};
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -27,9 +27,12 @@ using UnpackTiles = void (*)(const std::byte* blocks, std::int64_t n_values, Til
 /// n_values is a multiple of the type's block.
 using UnpackFloats = void (*)(const std::byte* blocks, std::int64_t n_values, float* values);
 
-/// How rows of one type are read, on this machine's instruction set.
+/// How rows of one type are read, on this machine's instruction set. The order of integer products
+/// is [4 quarters][16 groups][4 values]: a vector of 64 bytes has four values of every group, and a
+/// group's sum comes to stand in one lane. With VNNI, every byte is q + 128 there, unsigned.
 struct Unpacker {
   UnpackTiles tiles = nullptr;    ///< nullptr for F32, F16, BF16: they have no integer form
+  UnpackTiles lanes = nullptr;    ///< the same with q in the order of integer products
   UnpackFloats floats = nullptr;  ///< nullptr for types that are no weights (I32, Q8_K)
   bool has_minus = false;
 };

@@ -233,11 +233,6 @@ void iq1_m(const Byte* b, std::int8_t* q, float* scale, float*) {
   }
 }
 
-constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                        1,    13,   25,  38,  53,  69,  89,  113};
-/// Twice the E2M1 values.
-constexpr std::int8_t kE2m1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 /// Low nibbles are the first half of the values, high nibbles the second.
 template <int kBytes>
 void put_nibbles(const Byte* b, const std::int8_t* table, std::int8_t* q) {

@@ -3,6 +3,7 @@
 //   product_bench --benchmark_filter=matmul/Q8_0 --benchmark_repetitions=5
 
 #include <benchmark/benchmark.h>
+#include <hwy/highway.h>
 
 #include <cstdint>
 #include <memory>
@@ -106,7 +107,38 @@ void experts(benchmark::State& state, DType gate_type, DType down_type, Precisio
          2.0 * 3 * kD * kF * (kUsed + 1) * n_rows);
 }
 
+/// What the other figures are fractions of: multiply-adds that stay in registers, with the widest
+/// vectors that the compiler may use (build with -march=native).
+void peak(benchmark::State& state) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, 0.999f);
+  auto s0 = hn::Iota(d, 0), s1 = hn::Iota(d, 1), s2 = hn::Iota(d, 2), s3 = hn::Iota(d, 3),
+       s4 = hn::Iota(d, 4), s5 = hn::Iota(d, 5), s6 = hn::Iota(d, 6), s7 = hn::Iota(d, 7),
+       s8 = hn::Iota(d, 8), s9 = hn::Iota(d, 9);
+  constexpr int kSteps = 100000;
+  for (auto _ : state) {
+    for (int step = 0; step < kSteps; ++step) {
+      s0 = hn::MulAdd(s0, factor, factor);
+      s1 = hn::MulAdd(s1, factor, factor);
+      s2 = hn::MulAdd(s2, factor, factor);
+      s3 = hn::MulAdd(s3, factor, factor);
+      s4 = hn::MulAdd(s4, factor, factor);
+      s5 = hn::MulAdd(s5, factor, factor);
+      s6 = hn::MulAdd(s6, factor, factor);
+      s7 = hn::MulAdd(s7, factor, factor);
+      s8 = hn::MulAdd(s8, factor, factor);
+      s9 = hn::MulAdd(s9, factor, factor);
+    }
+    const auto low = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
+    const auto high = hn::Add(hn::Add(s4, s5), hn::Add(s6, hn::Add(s7, hn::Add(s8, s9))));
+    benchmark::DoNotOptimize(hn::GetLane(hn::Add(low, high)));
+  }
+  report(state, 0, 2.0 * 10 * static_cast<double>(hn::Lanes(d)) * kSteps);
+}
+
 void add_all() {
+  benchmark::RegisterBenchmark("peak", peak);
   for (const Precision precision : {Precision::exact, Precision::fast}) {
     const std::string mode = precision == Precision::fast ? "fast" : "exact";
     for (const DType type : test::kWeightTypes) {

@@ -1,12 +1,12 @@
-// Unpackers for targets with vectors of 32 bytes or more, of the types that decide speed. Each
+// Unpackers for AVX2, of the types that decide speed. Each
 // gives the same tile, bit by bit, as its portable twin in unpack_plain.cpp, where the layouts are
 // told. Included once per target: no include guard, but Highway's toggle.
 
-#if defined(EBB_UNPACK_WIDE_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef EBB_UNPACK_WIDE_INL_H
-#undef EBB_UNPACK_WIDE_INL_H
+#if defined(EBB_UNPACK_256_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef EBB_UNPACK_256_INL_H
+#undef EBB_UNPACK_256_INL_H
 #else
-#define EBB_UNPACK_WIDE_INL_H
+#define EBB_UNPACK_256_INL_H
 #endif
 
 #include <hwy/highway.h>
@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb::cpu {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2
 namespace wide {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -227,52 +227,6 @@ HWY_INLINE void mxfp4(const Byte* b, Tile& tile) {
   store_twice(hn::BitCast(DFloats(), bits), tile.scale);
 }
 
-#if HWY_TARGET != HWY_AVX2
-#define EBB_WIDE_IQ2_XXS 1
-
-/// Eight groups of 8 bytes: four indices and a word of 4 x 7 sign bits and a scale.
-HWY_INLINE void iq2_xxs(const Byte* b, Tile& tile) {
-  const hn::FixedTag<std::uint64_t, 8> d64;
-  const hn::FixedTag<std::int64_t, 8> d64_signed;
-  const hn::FixedTag<Byte, 64> d8;
-  const auto groups = hn::LoadU(d64, reinterpret_cast<const std::uint64_t*>(b + 2));
-  const auto words = hn::ShiftRight<32>(groups);
-
-  // Spreads the fields over the low four bytes and completes each with its parity.
-  auto field = [&](auto shifted, std::uint64_t mask)
-                   HWY_ATTR { return hn::And(shifted, hn::Set(d64, mask)); };
-  auto signs = hn::Or(hn::Or(hn::And(words, hn::Set(d64, 0x7f)),
-                             hn::And(hn::ShiftLeft<1>(words), hn::Set(d64, 0x7f00))),
-                      hn::Or(hn::And(hn::ShiftLeft<2>(words), hn::Set(d64, 0x7f0000)),
-                             hn::And(hn::ShiftLeft<3>(words), hn::Set(d64, 0x7f000000))));
-  auto parity = hn::Xor(signs, hn::And(hn::ShiftRight<4>(signs), hn::Set(d64, 0x0f0f0f0f)));
-  parity = hn::Xor(parity, hn::And(hn::ShiftRight<2>(parity), hn::Set(d64, 0x03030303)));
-  parity = hn::Xor(parity, hn::ShiftRight<1>(parity));
-  signs = hn::Or(signs, hn::And(hn::ShiftLeft<7>(parity), hn::Set(d64, 0x80808080)));
-
-  const hn::FixedTag<std::uint32_t, 8> d32;
-  alignas(32) std::uint32_t sign_bits[8];
-  alignas(32) std::uint32_t indices[8];
-  hn::Store(hn::TruncateTo(d32, signs), d32, sign_bits);
-  hn::Store(hn::TruncateTo(d32, groups), d32, indices);
-  const auto grid = reinterpret_cast<const std::int64_t*>(kernels::kGridIq2Xxs);
-  for (int pair = 0; pair < 4; ++pair) {
-    const auto* const eight = reinterpret_cast<const __m128i*>(indices + 2 * pair);
-    const hn::Vec<decltype(d64_signed)> index{_mm512_cvtepu8_epi64(_mm_loadl_epi64(eight))};
-    const auto magnitudes = hn::BitCast(d8, hn::GatherIndex(d64_signed, grid, index));
-    const auto negative = hn::LoadMaskBits(d8, reinterpret_cast<const Byte*>(sign_bits + 2 * pair));
-    const auto q = hn::IfThenElse(negative, hn::Sub(hn::Zero(d8), magnitudes), magnitudes);
-    hn::Store(q, d8, reinterpret_cast<Byte*>(tile.q + 64 * pair));
-  }
-
-  const DFloats d;
-  const auto fours = hn::BitCast(DWords(), hn::TruncateTo(d32, hn::ShiftRight<28>(words)));
-  const VFloats factor = hn::Add(hn::ConvertTo(d, fours), hn::Set(d, 0.5f));
-  const VFloats scale = hn::Mul(hn::Mul(hn::Set(d, half_at(b)), factor), hn::Set(d, 0.25f));
-  store_twice(scale, tile.scale);
-}
-#endif
-
 using UnpackTile = void (*)(const Byte*, Tile&);
 
 /// Whole tiles by kUnpack, a last one that is not full by the portable unpacker.
@@ -299,21 +253,17 @@ inline UnpackTiles find_tiles(DType type) {
       return tiles<DType::q6_k, q6_k>;
     case DType::mxfp4:
       return tiles<DType::mxfp4, mxfp4>;
-#if EBB_WIDE_IQ2_XXS
-    case DType::iq2_xxs:
-      return tiles<DType::iq2_xxs, iq2_xxs>;
-#endif
     default:
       return nullptr;
   }
 }
-#undef EBB_WIDE_IQ2_XXS
-
 }  // namespace wide
 
 inline UnpackTiles find_wide_tiles(DType type) { return wide::find_tiles(type); }
-#else
+inline UnpackTiles find_wide_lanes(DType) { return nullptr; }
+#elif HWY_TARGET != HWY_AVX3 && HWY_TARGET != HWY_AVX3_DL
 inline UnpackTiles find_wide_tiles(DType) { return nullptr; }
+inline UnpackTiles find_wide_lanes(DType) { return nullptr; }
 #endif
 
 }  // namespace HWY_NAMESPACE
