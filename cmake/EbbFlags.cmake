@@ -1,6 +1,7 @@
 # Flags that every target of the project carries.
+get_filename_component(EBB_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 add_library(ebb_flags INTERFACE)
-target_include_directories(ebb_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(ebb_flags INTERFACE ${EBB_ROOT})
 target_compile_options(ebb_flags INTERFACE -Wall -Wextra -Wpedantic -fvisibility=hidden
                                            -fvisibility-inlines-hidden)
 # The same source must give the same bits in every kernel that computes an element: the compiler may

@@ -23,7 +23,7 @@ function(ebb_module name)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
   target_link_options(${name} PRIVATE -Wl,-z,nodelete
-                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/module.map)
+                      -Wl,--version-script=${EBB_ROOT}/cmake/module.map)
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${name}
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/modules)
 endfunction()
