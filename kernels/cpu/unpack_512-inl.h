@@ -254,51 +254,64 @@ HWY_INLINE void unpack_tile(const Byte* b, Tile& tile) {
   if constexpr (kMinus) _mm512_store_ps(tile.minus, v.minus);
 }
 
+/// Four sign bytes in the low half of every 64-bit group of IQ2_XXS: the fields of 7 bits that its
+/// high half begins with, each completed by its parity. The upper four bytes are of no use.
+HWY_INLINE __m512i sign_bytes(__m512i groups) {
+#if HWY_TARGET == HWY_AVX3_DL
+  const __m512i offsets = _mm512_set1_epi64(0x352e2720);  // bits 32, 39, 46 and 53
+  const __m512i fields = masked(_mm512_multishift_epi64_epi8(offsets, groups), 0x7f);
+  const __m512i parity = _mm512_slli_epi16(_mm512_popcnt_epi8(fields), 7);
+  return _mm512_or_si512(fields, masked(parity, 0x80));
+#else
+  const __m512i words = _mm512_srli_epi64(groups, 32);
+  __m512i signs = _mm512_and_si512(words, _mm512_set1_epi64(0x7f));
+  for (int l = 1; l < 4; ++l) {
+    const __m512i field =
+        _mm512_and_si512(_mm512_sll_epi64(words, _mm_cvtsi32_si128(l)),
+                         _mm512_set1_epi64(static_cast<long long>(std::uint64_t{0x7f} << (8 * l))));
+    signs = _mm512_or_si512(signs, field);
+  }
+  __m512i parity = _mm512_xor_si512(signs, masked(_mm512_srli_epi64(signs, 4), 15));
+  parity = _mm512_xor_si512(parity, masked(_mm512_srli_epi64(parity, 2), 3));
+  parity = _mm512_xor_si512(parity, _mm512_srli_epi64(parity, 1));
+  return _mm512_or_si512(signs, _mm512_slli_epi64(masked(parity, 1), 7));
+#endif
+}
+
 /// IQ2_XXS: eight groups of 8 bytes: four indices, and a word of 4 x 7 sign bits and a scale. One
 /// gather brings octet l of all groups; octets 0 and 1 make one group of 16 values, 2 and 3 the
 /// next, so the halves of the gathered octets are the quarters of integer products as they are.
 template <bool kLanes>
 HWY_INLINE void iq2_xxs(const Byte* b, Tile& tile) {
   const __m512i groups = load(b + 2);
-  const __m512i words = _mm512_srli_epi64(groups, 32);
-  const __m512i seven = _mm512_set1_epi64(127);
-  const __m512i byte = _mm512_set1_epi64(255);
-  const __m512i ones = _mm512_set1_epi8(1);
-  // The fields of 7 signs go to the low four bytes, and each gets its parity as the eighth.
-  __m512i signs = _mm512_and_si512(words, seven);
-  signs = _mm512_or_si512(signs,
-                          _mm512_and_si512(_mm512_slli_epi64(words, 1), _mm512_set1_epi64(0x7f00)));
-  signs = _mm512_or_si512(
-      signs, _mm512_and_si512(_mm512_slli_epi64(words, 2), _mm512_set1_epi64(0x7f0000)));
-  signs = _mm512_or_si512(
-      signs, _mm512_and_si512(_mm512_slli_epi64(words, 3), _mm512_set1_epi64(0x7f000000)));
-  __m512i parity = _mm512_xor_si512(signs, masked(_mm512_srli_epi64(signs, 4), 15));
-  parity = _mm512_xor_si512(parity, masked(_mm512_srli_epi64(parity, 2), 3));
-  parity = _mm512_xor_si512(parity, _mm512_srli_epi64(parity, 1));
-  signs = _mm512_or_si512(signs, _mm512_slli_epi64(_mm512_and_si512(parity, ones), 7));
-
-  __m512i octets[4];
+  const __m512i signs = sign_bytes(groups);
   const __m512i bit_of_byte = _mm512_set1_epi64(static_cast<long long>(0x8040201008040201));
+  __m512i octets[4];
+#pragma GCC unroll 4
   for (int l = 0; l < 4; ++l) {
-    const __m512i index = _mm512_and_si512(_mm512_srli_epi64(groups, 8 * l), byte);
-    const __m512i magnitudes = _mm512_i64gather_epi64(index, kernels::kGridIq2Xxs, 8);
-    // The octet's sign byte in all its eight bytes, of which byte i looks at bit i.
-    const __m512i sign_bytes = _mm512_shuffle_epi8(
-        signs, _mm512_broadcast_i32x4(_mm_set_epi64x(
-                   static_cast<long long>(0x0808080808080808 + l * 0x0101010101010101),
-                   static_cast<long long>(l * 0x0101010101010101))));
-    const __mmask64 negative = _mm512_test_epi8_mask(sign_bytes, bit_of_byte);
+    // Byte l of each group alone, as an index, and eight times, so that byte i can look at sign i.
+    const long long l_times_8 = l * 0x0101010101010101;
+    const __m512i alone =
+        _mm512_broadcast_i32x4(_mm_set_epi64x(static_cast<long long>(0x8080808080808008) + l,
+                                              static_cast<long long>(0x8080808080808000) + l));
+    const __m512i eight_times =
+        _mm512_broadcast_i32x4(_mm_set_epi64x(0x0808080808080808 + l_times_8, l_times_8));
+    const __m512i magnitudes =
+        _mm512_i64gather_epi64(_mm512_shuffle_epi8(groups, alone), kernels::kGridIq2Xxs, 8);
+    const __mmask64 negative =
+        _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs, eight_times), bit_of_byte);
     octets[l] = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
   }
 
   if constexpr (kLanes) {
     const __m512i flips = _mm512_set1_epi8(kFlip);
+    const __mmask16 even = 0x5555;
     const __mmask16 odd = 0xaaaa;
-    const __m512i quarters[4] = {
-        _mm512_mask_blend_epi32(odd, octets[0], _mm512_slli_epi64(octets[2], 32)),
-        _mm512_mask_blend_epi32(odd, _mm512_srli_epi64(octets[0], 32), octets[2]),
-        _mm512_mask_blend_epi32(odd, octets[1], _mm512_slli_epi64(octets[3], 32)),
-        _mm512_mask_blend_epi32(odd, _mm512_srli_epi64(octets[1], 32), octets[3])};
+    constexpr auto kSwap = static_cast<_MM_PERM_ENUM>(0xb1);  // the two words of every 64 bits
+    const __m512i quarters[4] = {_mm512_mask_shuffle_epi32(octets[0], odd, octets[2], kSwap),
+                                 _mm512_mask_shuffle_epi32(octets[2], even, octets[0], kSwap),
+                                 _mm512_mask_shuffle_epi32(octets[1], odd, octets[3], kSwap),
+                                 _mm512_mask_shuffle_epi32(octets[3], even, octets[1], kSwap)};
     for (int c = 0; c < 4; ++c) {
       _mm512_store_si512(tile.q + 64 * c, _mm512_xor_si512(quarters[c], flips));
     }
@@ -318,19 +331,26 @@ HWY_INLINE void iq2_xxs(const Byte* b, Tile& tile) {
     _mm512_store_si512(tile.q + 192, _mm512_shuffle_i64x2(even_high, odd_high, 0xdd));
   }
 
-  const __m256i fours = _mm512_cvtepi64_epi32(_mm512_srli_epi64(words, 28));
-  const __m256 factor = _mm256_add_ps(_mm256_cvtepi32_ps(fours), _mm256_set1_ps(0.5f));
-  const __m512 scale = _mm512_mul_ps(half_at(b), twice(factor));
-  _mm512_store_ps(tile.scale, _mm512_mul_ps(scale, _mm512_set1_ps(0.25f)));
+  // d * (0.5 + s) * 0.25; the factor of d is exact.
+  const __m256 s = _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(_mm512_srli_epi64(groups, 60)));
+  const __m256 factor = _mm256_fmadd_ps(s, _mm256_set1_ps(0.25f), _mm256_set1_ps(0.125f));
+  _mm512_store_ps(tile.scale, _mm512_mul_ps(half_at(b), twice(factor)));
 }
 
 using UnpackTile = void (*)(const Byte*, Tile&);
+
+/// How far ahead of the tile being made memory is asked for: rows follow one another, and between
+/// unpacking some rows and the next the multiplications leave the memory idle.
+constexpr std::int64_t kAhead = 1024;
 
 /// Whole tiles by kUnpack, a last one that is not full by the portable unpacker.
 template <DType kType, UnpackTile kUnpack, bool kLanes>
 void tiles(const std::byte* blocks, std::int64_t n_values, Tile* to) {
   constexpr std::int64_t kBytes = row_bytes(kType, kTileValues);
   for (; n_values >= kTileValues; n_values -= kTileValues, blocks += kBytes, ++to) {
+    for (std::int64_t line = 0; line < kBytes; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(blocks) + kAhead + line, _MM_HINT_T0);
+    }
     kUnpack(reinterpret_cast<const Byte*>(blocks), *to);
   }
   if (n_values == 0) return;
