@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+
+// What every kernel file needs: the launch itself, the hand-over between kernels, and reductions
+// whose order is fixed, so that results do not vary from run to run.
+
+namespace ebb::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Blocks until everything that earlier kernels of the stream wrote can be read. Every kernel calls
+/// it first, in every block: a kernel that left without waiting would let its successor run before
+/// its predecessor has ended. The successor is set up from here on.
+__device__ __forceinline__ void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Launches `kernel`; with launch.early_start its blocks may come to their wait_for_inputs while
+/// the kernel before still runs.
+template <class... Parameters, class... Arguments>
+cudaError_t start(const Launch& launch, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                  std::size_t shared_bytes, const Arguments&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = launch.stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = launch.early_start ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+/// Lets `kernel` take `bytes` of dynamic shared memory; to be called before its first launch with
+/// more than 48 KiB.
+template <class Kernel>
+cudaError_t allow_shared(Kernel kernel, std::size_t bytes) {
+  if (bytes <= 48 * 1024) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+/// Sum over the lanes of a warp, in every lane.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, step);
+  }
+  return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, step));
+  }
+  return value;
+}
+
+/// Sum over a block of whole warps, in every thread; `memory` holds 32 floats and is free again
+/// after the call.
+__device__ __forceinline__ float block_sum(float value, float* memory) {
+  value = warp_sum(value);
+  const int warp = threadIdx.x / kWarp, n_warps = blockDim.x / kWarp;
+  if (threadIdx.x % kWarp == 0) memory[warp] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int i = 0; i < n_warps; ++i) sum += memory[i];
+  __syncthreads();
+  return sum;
+}
+
+/// a . b added to `sum`, in order.
+__device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
+  sum = fmaf(a.x, b.x, sum);
+  sum = fmaf(a.y, b.y, sum);
+  sum = fmaf(a.z, b.z, sum);
+  return fmaf(a.w, b.w, sum);
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/api/ops_moe.h"
+#include "kernels/cuda/launch.h"
+
+namespace ebb::cuda {
+
+std::size_t experts_workspace(const ExpertsArgs& args);
+
+/// Gate and up must have one type, and the types a codec; checked by the caller.
+cudaError_t experts(const Launch& launch, const ExpertsArgs& args);
+
+}  // namespace ebb::cuda

@@ -1,0 +1,349 @@
+// The CUDA backend. Weights are copied to the device when they are imported; a plan is one graph,
+// recorded once and launched for every step. A run only enqueues: what waits for the device is a
+// read, so a step of decode has one wait, that for its token.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/api/compute.h"
+#include "core/api/host.h"
+#include "kernels/cuda/planes.h"
+#include "kernels/quant_grids.h"
+#include "modules/compute_cuda/handles.h"
+#include "modules/compute_cuda/plan.h"
+#include "modules/compute_cuda/recorder.h"
+#include "modules/compute_cuda/uploader.h"
+
+namespace ebb::cuda {
+namespace {
+
+struct Settings {
+  std::int32_t device = 0;
+  std::uint64_t memory_limit = 0;
+  bool early_start = true;
+  bool poison = false;
+  bool profile = false;
+};
+
+constexpr std::uint64_t kBounceBytes = std::uint64_t{1} << 20;  // of each pinned copy buffer
+
+/// Turns what the standard library throws into an Error: nothing may leave the module.
+template <class Run>
+auto guarded(Run run) noexcept -> decltype(run()) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return make_error(Errc::out_of_memory, "compute_cuda: no host memory left");
+  } catch (const std::system_error& error) {
+    return make_error(Errc::internal, "compute_cuda: %s", error.what());
+  }
+}
+
+class ComputeCuda final : public Compute {
+ public:
+  static Result<std::unique_ptr<ComputeCuda>> create(Host& host, Options& options) {
+    Settings settings;
+    settings.device = static_cast<std::int32_t>(options.get_int("device", 0, 0, 63));
+    settings.memory_limit = options.get_size("memory_limit", 0, 0, std::uint64_t{1} << 60);
+    settings.early_start = options.get_bool("early_start", true);
+    settings.poison = options.get_bool("poison", false);
+    settings.profile = options.get_bool("profile", false);
+    EBB_TRY(options.finish());
+    auto compute = std::unique_ptr<ComputeCuda>(new ComputeCuda(host, settings));
+    EBB_TRY(compute->open());
+    return compute;
+  }
+
+  ~ComputeCuda() override {
+    if (stream_) cudaStreamSynchronize(stream_.get());
+    if (settings_.profile) log_profile();
+  }
+
+  Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
+    return guarded([&]() -> Result<std::byte*> {
+      bytes = std::max<std::uint64_t>(bytes, 1);
+      EBB_ASSIGN(DeviceMemory memory, take(bytes, what));
+      EBB_TRY(
+          check(cudaMemsetAsync(memory.get(), settings_.poison ? 0xFF : 0, bytes, stream_.get()),
+                "clearing memory"));
+      std::byte* const place = memory.get();
+      buffers_[place] = {std::move(memory), bytes};
+      return place;
+    });
+  }
+
+  void release(std::byte* memory) noexcept override {
+    const auto found = buffers_.find(memory);
+    if (found == buffers_.end()) return;
+    cudaStreamSynchronize(stream_.get());
+    allocated_ -= found->second.bytes;
+    buffers_.erase(found);
+  }
+
+  Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
+    return guarded([&]() -> Result<Weight> {
+      Weight weight{tensor.data, tensor.type, tensor.ne[0], tensor.ne[1], tensor.ne[2]};
+      EBB_TRY(check_weight("import", std::string(tensor.name).c_str(), weight));
+      EBB_ASSIGN(std::byte* const place, take_weights(tensor.n_bytes, tensor));
+      EBB_TRY(with_uploader([&](Uploader& uploader) {
+        return uploader.upload_blocks(tensor.type, tensor.data, tensor.n_bytes, place);
+      }));
+      weight.data = place;
+      return weight;
+    });
+  }
+
+  Result<const float*> import_floats(const TensorView& tensor) noexcept override {
+    return guarded([&]() -> Result<const float*> {
+      const std::int64_t count = tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3];
+      if (tensor.type != DType::f32 && tensor.type != DType::f16 && tensor.type != DType::bf16) {
+        return make_error(Errc::incompatible, "compute_cuda: tensor %s: want F32, F16 or BF16",
+                          std::string(tensor.name).c_str());
+      }
+      EBB_ASSIGN(std::byte* const place,
+                 take_weights(static_cast<std::uint64_t>(count) * sizeof(float), tensor));
+      auto* const values = reinterpret_cast<float*>(place);
+      EBB_TRY(with_uploader([&](Uploader& uploader) {
+        return uploader.upload_floats(tensor.type, tensor.data, count, values);
+      }));
+      return static_cast<const float*>(values);
+    });
+  }
+
+  Result<const std::int32_t*> import_ints(const TensorView& tensor) noexcept override {
+    return guarded([&]() -> Result<const std::int32_t*> {
+      if (tensor.type != DType::i32) {
+        return make_error(Errc::incompatible, "compute_cuda: tensor %s: want I32",
+                          std::string(tensor.name).c_str());
+      }
+      EBB_ASSIGN(std::byte* const place, take_weights(tensor.n_bytes, tensor));
+      // Whole words travel as F32 does.
+      EBB_TRY(with_uploader([&](Uploader& uploader) {
+        return uploader.upload_blocks(DType::f32, tensor.data, tensor.n_bytes, place);
+      }));
+      return reinterpret_cast<const std::int32_t*>(place);
+    });
+  }
+
+  Status write(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    const auto* from = static_cast<const std::byte*>(source);
+    auto* to = static_cast<std::byte*>(target);
+    while (bytes > 0) {
+      const std::uint64_t n = std::min(bytes, kBounceBytes);
+      EBB_TRY(check(cudaEventSynchronize(sent_.get()), "waiting for a copy"));
+      std::memcpy(outgoing_.get(), from, n);
+      EBB_TRY(check(cudaMemcpyAsync(to, outgoing_.get(), n, cudaMemcpyHostToDevice, stream_.get()),
+                    "copying to the device"));
+      EBB_TRY(check(cudaEventRecord(sent_.get(), stream_.get()), "cudaEventRecord"));
+      from += n;
+      to += n;
+      bytes -= n;
+    }
+    return ok_status();
+  }
+
+  Status read(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    const auto* from = static_cast<const std::byte*>(source);
+    auto* to = static_cast<std::byte*>(target);
+    while (bytes > 0) {
+      const std::uint64_t n = std::min(bytes, kBounceBytes);
+      EBB_TRY(
+          check(cudaMemcpyAsync(incoming_.get(), from, n, cudaMemcpyDeviceToHost, stream_.get()),
+                "copying from the device"));
+      EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "waiting for the device"));
+      std::memcpy(to, incoming_.get(), n);
+      from += n;
+      to += n;
+      bytes -= n;
+    }
+    return ok_status();
+  }
+
+  Result<Ops*> begin_plan() noexcept override {
+    if (recorder_)
+      return make_error(Errc::internal, "compute_cuda: a plan is being recorded already");
+    recorder_.emplace(largest_shared_);
+    return static_cast<Ops*>(&*recorder_);
+  }
+
+  Result<PlanId> end_plan() noexcept override {
+    return guarded([&]() -> Result<PlanId> {
+      if (!recorder_) return make_error(Errc::internal, "compute_cuda: no plan is being recorded");
+      EBB_ASSIGN(const RecordedPlan recorded, recorder_->take());
+      recorder_.reset();
+      uploader_.reset();  // the weights are here
+      Launch launch;
+      launch.n_sms = n_sms_;
+      launch.early_start = early_start_ && !settings_.profile;
+      launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_.get());
+      if (recorded.workspace_bytes > 0) {
+        EBB_ASSIGN(launch.workspace, allocate(recorded.workspace_bytes, "a plan's workspace"));
+      }
+      EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));
+      launch.stream = stream_.get();
+      EBB_ASSIGN(Plan plan, Plan::capture(recorded, launch, settings_.profile));
+      EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "uploading a graph"));
+      plans_.push_back(std::move(plan));
+      return PlanId{static_cast<std::int32_t>(plans_.size() - 1)};
+    });
+  }
+
+  Status run(PlanId id) noexcept override {
+    EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
+    Plan& plan = plans_[static_cast<std::size_t>(id.v)];
+    EBB_TRY(check(plan.launch(stream_.get()), "launching a step"));
+    if (!settings_.profile) return ok_status();
+    EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "waiting for the device"));
+    return plan.collect_times();
+  }
+
+  ComputeInfo info() const noexcept override {
+    return ComputeInfo{name_, allocated_, settings_.memory_limit};
+  }
+
+ private:
+  struct Buffer {
+    DeviceMemory memory;
+    std::uint64_t bytes = 0;
+  };
+
+  ComputeCuda(Host& host, const Settings& settings) : host_(host), settings_(settings) {}
+
+  Status open() {
+    int n_devices = 0;
+    const cudaError_t counted = cudaGetDeviceCount(&n_devices);
+    if (counted != cudaSuccess || settings_.device >= n_devices) {
+      cudaGetLastError();
+      return make_error(
+          Errc::device, "compute_cuda: [compute] device = %d: %d CUDA devices can be used (%s)",
+          settings_.device, counted == cudaSuccess ? n_devices : 0, cudaGetErrorString(counted));
+    }
+    EBB_TRY(check(cudaSetDevice(settings_.device), "cudaSetDevice"));
+    cudaDeviceProp properties{};
+    EBB_TRY(
+        check(cudaGetDeviceProperties(&properties, settings_.device), "cudaGetDeviceProperties"));
+    name_ = std::string(properties.name) + ", " + std::to_string(properties.multiProcessorCount) +
+            " multiprocessors, compute capability " + std::to_string(properties.major) + "." +
+            std::to_string(properties.minor);
+    n_sms_ = properties.multiProcessorCount;
+    largest_shared_ = properties.sharedMemPerBlockOptin;
+    early_start_ = settings_.early_start && properties.major >= 9;
+    EBB_ASSIGN(stream_, new_stream());
+    EBB_ASSIGN(sent_, new_event());
+    EBB_ASSIGN(outgoing_, new_pinned_memory(kBounceBytes));
+    EBB_ASSIGN(incoming_, new_pinned_memory(kBounceBytes));
+    EBB_ASSIGN(grid_, take(sizeof(kernels::kGridIq2Xxs), "the codebook of IQ2_XXS"));
+    return write(grid_.get(), kernels::kGridIq2Xxs, sizeof(kernels::kGridIq2Xxs));
+  }
+
+  /// Device memory that is counted; the limit is kept.
+  Result<DeviceMemory> take(std::uint64_t bytes, const char* what) {
+    if (settings_.memory_limit > 0 &&
+        (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
+      return make_error(
+          Errc::out_of_memory,
+          "compute_cuda: %s needs %llu bytes, %llu are in use and memory_limit is %llu", what,
+          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(allocated_),
+          static_cast<unsigned long long>(settings_.memory_limit));
+    }
+    void* memory = nullptr;
+    const cudaError_t code = cudaMalloc(&memory, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      std::size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      return make_error(Errc::out_of_memory,
+                        "compute_cuda: %s needs %llu bytes, the device has %zu of %zu free", what,
+                        static_cast<unsigned long long>(bytes), free, total);
+    }
+    EBB_TRY(check(code, what));
+    allocated_ += bytes;
+    return DeviceMemory(static_cast<std::byte*>(memory));
+  }
+
+  /// Memory of a tensor. Small ones share an allocation, since the device hands out large pages.
+  Result<std::byte*> take_weights(std::uint64_t bytes, const TensorView& tensor) {
+    constexpr std::uint64_t kSlab = std::uint64_t{8} << 20;
+    bytes = (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
+    if (bytes > slab_left_) {
+      const std::uint64_t wanted = bytes >= kSlab / 2 ? bytes : kSlab;
+      EBB_ASSIGN(DeviceMemory memory, take(wanted, std::string(tensor.name).c_str()));
+      std::byte* const place = memory.get();
+      weights_.push_back(std::move(memory));
+      if (wanted == bytes) return place;
+      slab_ = place;
+      slab_left_ = wanted;
+    }
+    std::byte* const place = slab_;
+    slab_ += bytes;
+    slab_left_ -= bytes;
+    return place;
+  }
+
+  template <class Upload>
+  Status with_uploader(Upload upload) {
+    if (!uploader_) {
+      EBB_ASSIGN(Uploader uploader, Uploader::create(stream_.get(), n_sms_));
+      uploader_.emplace(std::move(uploader));
+    }
+    return upload(*uploader_);
+  }
+
+  void log_profile() {
+    for (const Plan& plan : plans_) {
+      std::map<std::string, std::pair<double, int>> by_name;
+      double total = 0;
+      for (const auto& [name, ms] : plan.milliseconds()) {
+        by_name[name].first += ms;
+        ++by_name[name].second;
+        total += ms;
+      }
+      if (total == 0) continue;
+      std::vector<std::pair<std::string, std::pair<double, int>>> rows(by_name.begin(),
+                                                                       by_name.end());
+      std::sort(rows.begin(), rows.end(),
+                [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
+      char line[128];
+      std::snprintf(line, sizeof(line), "plan of %zu nodes: %.3f ms", plan.n_nodes(), total);
+      host_.log(LogLevel::info, line);
+      for (const auto& [name, sum] : rows) {
+        std::snprintf(line, sizeof(line), "%-24s %4d ops %9.3f ms  %5.1f %%", name.c_str(),
+                      sum.second, sum.first, sum.first / total * 100);
+        host_.log(LogLevel::info, line);
+      }
+    }
+  }
+
+  Host& host_;
+  const Settings settings_;
+  std::string name_;
+  std::int32_t n_sms_ = 1;
+  std::uint64_t largest_shared_ = 0;
+  bool early_start_ = false;
+
+  // The stream is destroyed last: what follows may be in use on it.
+  Stream stream_;
+  Event sent_;  // outgoing_ may be filled again
+  PinnedMemory outgoing_;
+  PinnedMemory incoming_;
+  DeviceMemory grid_;  // codebook of IQ2_XXS
+  std::vector<DeviceMemory> weights_;
+  std::byte* slab_ = nullptr;  // rest of the last shared allocation
+  std::uint64_t slab_left_ = 0;
+  std::map<std::byte*, Buffer> buffers_;
+  std::uint64_t allocated_ = 0;
+  std::optional<Uploader> uploader_;
+  std::optional<Recorder> recorder_;
+  std::vector<Plan> plans_;
+};
+
+}  // namespace
+}  // namespace ebb::cuda
+
+EBB_MODULE(ebb::Compute, ebb::cuda::ComputeCuda, "compute_cuda", EBB_VERSION);

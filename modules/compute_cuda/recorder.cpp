@@ -1,0 +1,401 @@
+#include "modules/compute_cuda/recorder.h"
+
+#include <algorithm>
+#include <new>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cuda/attend.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/hyper.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/planes.h"
+#include "kernels/cuda/route.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/select.h"
+#include "kernels/hyper.h"
+
+namespace ebb::cuda {
+namespace {
+
+using cpu::check_pointers;
+using cpu::check_range;
+using cpu::check_rounding;
+using cpu::check_step;
+using cpu::check_store;
+
+template <class Record>
+Status guarded(Record record) noexcept {
+  try {
+    return record();
+  } catch (const std::bad_alloc&) {
+    return make_error(Errc::out_of_memory, "compute_cuda: no host memory for a plan");
+  }
+}
+
+constexpr std::int64_t kMaxGridRows = 65535;  // blocks along y and z
+
+Status check_rows(const char* op, std::int64_t max_rows) {
+  return check_range(op, "max_rows", max_rows, 1, kMaxGridRows);
+}
+
+Status check_hyper(const char* op, const HyperWeights& w, std::int32_t n_streams, std::int64_t d,
+                   std::int64_t n_mix) {
+  EBB_TRY(check_range(op, "n_streams", n_streams, 1, kMaxStreams));
+  EBB_TRY(check_range(op, "d", d, 1, INT32_MAX / kMaxStreams));
+  EBB_TRY(check_pointers(op, {{"fn", w.fn.data}, {"base", w.base}, {"scale", w.scale}}));
+  EBB_TRY(check_weight(op, "fn", w.fn));
+  if (w.fn.type != DType::f32 && w.fn.type != DType::f16 && w.fn.type != DType::bf16) {
+    return make_error(Errc::incompatible, "compute_cuda: %s: fn is %s, want F32, F16 or BF16", op,
+                      dtype_traits(w.fn.type)->name);
+  }
+  if (d % 8 != 0) {
+    return make_error(Errc::incompatible, "compute_cuda: %s: d = %lld, want a multiple of 8", op,
+                      static_cast<long long>(d));
+  }
+  EBB_TRY(check_range(op, "columns of fn", w.fn.n_in, n_streams * d, n_streams * d));
+  return check_range(op, "rows of fn", w.fn.n_out, n_mix, n_mix);
+}
+
+Status check_experts(const char* what, const ExpertWeights& weights, std::int64_t d, std::int64_t f,
+                     std::int64_t n_mats) {
+  EBB_TRY(check_weight("experts", what, weights.gate));
+  EBB_TRY(check_weight("experts", what, weights.up));
+  EBB_TRY(check_weight("experts", what, weights.down));
+  const auto fits = [&](const Weight& weight, std::int64_t n_in, std::int64_t n_out) {
+    return weight.n_in == n_in && weight.n_out == n_out && weight.n_mats == n_mats;
+  };
+  if (!fits(weights.gate, d, f) || !fits(weights.up, d, f) || !fits(weights.down, f, d)) {
+    return make_error(Errc::invalid_argument,
+                      "experts: %s are not %lld matrices of %lld x %lld (gate, up) and %lld x %lld",
+                      what, static_cast<long long>(n_mats), static_cast<long long>(f),
+                      static_cast<long long>(d), static_cast<long long>(d),
+                      static_cast<long long>(f));
+  }
+  if (weights.gate.type != weights.up.type) {
+    return make_error(Errc::incompatible, "compute_cuda: experts: gate of %s is %s, up is %s", what,
+                      dtype_traits(weights.gate.type)->name, dtype_traits(weights.up.type)->name);
+  }
+  if (!(weights.clamp > 0)) {
+    return make_error(Errc::invalid_argument, "experts: %s are clamped at %g; want more than 0",
+                      what, static_cast<double>(weights.clamp));
+  }
+  return ok_status();
+}
+
+bool same_streams(const HcPostArgs& post, const HcPreArgs& pre) {
+  return post.streams == pre.streams && post.n_streams == pre.n_streams && post.d == pre.d &&
+         post.step.n_rows == pre.step.n_rows && post.step.max_rows == pre.step.max_rows;
+}
+
+}  // namespace
+
+Status check_weight(const char* op, const char* what, const Weight& weight) {
+  const DTypeTraits* const traits = dtype_traits(weight.type);
+  if (weight.data == nullptr || weight.n_in < 1 || weight.n_out < 1 || weight.n_mats < 1) {
+    return make_error(Errc::invalid_argument, "%s: %s is empty", op, what);
+  }
+  if (traits == nullptr || block_fields(weight.type).n_fields == 0) {
+    return make_error(Errc::incompatible, "compute_cuda: %s: %s is %s, want %s", op, what,
+                      traits == nullptr ? "of an unknown type" : traits->name, kUsableTypes);
+  }
+  // 16 bytes are read at a time.
+  const std::int64_t unit = std::max(traits->block_values, 16 / traits->block_bytes);
+  if (weight.n_in % unit != 0 || weight.n_in > INT32_MAX || weight.n_out > INT32_MAX) {
+    return make_error(
+        Errc::incompatible, "compute_cuda: %s: %s is %s of %lld inputs, want a multiple of %lld",
+        op, what, traits->name, static_cast<long long>(weight.n_in), static_cast<long long>(unit));
+  }
+  return ok_status();
+}
+
+Result<RecordedPlan> Recorder::take() noexcept {
+  EBB_TRY(guarded([&] { return add_pending(); }));
+  return std::move(plan_);
+}
+
+Status Recorder::add(const char* name, std::uint64_t workspace_bytes,
+                     std::function<cudaError_t(const Launch&)> enqueue) {
+  EBB_TRY(add_pending());
+  plan_.ops.push_back({name, std::move(enqueue)});
+  plan_.workspace_bytes = std::max(plan_.workspace_bytes, workspace_bytes);
+  return ok_status();
+}
+
+Status Recorder::add_pending() {
+  if (!pending_) return ok_status();
+  const HcPostArgs args = *pending_;
+  pending_.reset();
+  return add("hc_post", 0, [args](const Launch& launch) { return cuda::hc_post(launch, args); });
+}
+
+Status Recorder::embed(const EmbedArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(cuda::check_weight("embed", "the table", args.table));
+    EBB_TRY(check_pointers("embed", {{"step.n_rows", args.step.n_rows},
+                                     {"step.token", args.step.token},
+                                     {"streams", args.streams}}));
+    EBB_TRY(check_range("embed", "n_streams", args.n_streams, 1, 64));
+    EBB_TRY(check_rows("embed", args.step.max_rows));
+    return add("embed", 0, [args](const Launch& l) { return cuda::embed(l, args); });
+  });
+}
+
+Status Recorder::matmul(const MatmulArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_range("matmul", "n_parts", args.n_parts, 1,
+                        static_cast<std::int64_t>(args.parts.size())));
+    EBB_TRY(check_pointers("matmul", {{"n_rows", args.n_rows}, {"x", args.x}}));
+    EBB_TRY(check_range("matmul", "n_groups", args.n_groups, 1, 1 << 16));
+    EBB_TRY(check_rows("matmul", args.max_rows));
+    for (std::int32_t p = 0; p < args.n_parts; ++p) {
+      const MatmulPart& part = args.parts[static_cast<std::size_t>(p)];
+      EBB_TRY(cuda::check_weight("matmul", "a weight", part.weight));
+      EBB_TRY(check_pointers("matmul", {{"y", part.y}}));
+      if (part.weight.n_out % args.n_groups != 0 || part.weight.n_in != args.parts[0].weight.n_in) {
+        return make_error(
+            Errc::invalid_argument,
+            "matmul: a weight of %lld x %lld among parts of %lld inputs and %d groups",
+            static_cast<long long>(part.weight.n_out), static_cast<long long>(part.weight.n_in),
+            static_cast<long long>(args.parts[0].weight.n_in), args.n_groups);
+      }
+    }
+    return add("matmul", 0, [args](const Launch& l) { return cuda::matmul(l, args); });
+  });
+}
+
+Status Recorder::rms_norm(const RmsNormArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers(
+        "rms_norm",
+        {{"n_rows", args.n_rows}, {"x", args.x}, {"weight", args.weight}, {"y", args.y}}));
+    EBB_TRY(check_range("rms_norm", "d", args.d, 1, INT32_MAX));
+    EBB_TRY(check_rows("rms_norm", args.max_rows));
+    return add("rms_norm", 0, [args](const Launch& l) { return cuda::rms_norm(l, args); });
+  });
+}
+
+Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_hyper("hc_pre", args.hyper, args.n_streams, args.d,
+                        (2 + args.n_streams) * args.n_streams));
+    EBB_TRY(check_range("hc_pre", "sinkhorn_iterations", args.hyper.sinkhorn_iterations, 1, 1000));
+    EBB_TRY(check_pointers("hc_pre", {{"step.n_rows", args.step.n_rows},
+                                      {"streams", args.streams},
+                                      {"norm_weight", args.norm_weight},
+                                      {"y", args.y},
+                                      {"post", args.post},
+                                      {"comb", args.comb}}));
+    EBB_TRY(check_rows("hc_pre", args.step.max_rows));
+    std::optional<HcPostArgs> post;
+    if (pending_ && same_streams(*pending_, args)) std::swap(post, pending_);
+    return add(
+        post ? "hc_post+hc_pre" : "hc_pre",
+        hyper_workspace(args.step.max_rows, args.n_streams, args.d),
+        [args, post](const Launch& l) { return cuda::hc_pre(l, args, post ? &*post : nullptr); });
+  });
+}
+
+Status Recorder::hc_post(const HcPostArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_range("hc_post", "n_streams", args.n_streams, 1, kMaxStreams));
+    EBB_TRY(check_range("hc_post", "d", args.d, 1, INT32_MAX / kMaxStreams));
+    EBB_TRY(check_pointers("hc_post", {{"step.n_rows", args.step.n_rows},
+                                       {"o", args.o},
+                                       {"post", args.post},
+                                       {"comb", args.comb},
+                                       {"streams", args.streams}}));
+    EBB_TRY(check_rows("hc_post", args.step.max_rows));
+    EBB_TRY(add_pending());
+    pending_ = args;
+    return ok_status();
+  });
+}
+
+Status Recorder::hc_head(const HcHeadArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_hyper("hc_head", args.hyper, args.n_streams, args.d, args.n_streams));
+    EBB_TRY(check_pointers("hc_head", {{"step.n_out", args.step.n_out},
+                                       {"step.out_row", args.step.out_row},
+                                       {"streams", args.streams},
+                                       {"norm_weight", args.norm_weight},
+                                       {"y", args.y}}));
+    EBB_TRY(check_rows("hc_head", args.step.max_out));
+    return add("hc_head", hyper_workspace(args.step.max_out, args.n_streams, args.d),
+               [args](const Launch& l) { return cuda::hc_head(l, args); });
+  });
+}
+
+Status Recorder::argmax(const ArgmaxArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers("argmax",
+                           {{"n_rows", args.n_rows}, {"logits", args.logits}, {"ids", args.ids}}));
+    EBB_TRY(check_range("argmax", "n", args.n, 1, INT32_MAX));
+    EBB_TRY(check_rows("argmax", args.max_rows));
+    return add("argmax", argmax_workspace(args),
+               [args](const Launch& l) { return cuda::argmax(l, args); });
+  });
+}
+
+Status Recorder::route(const RouteArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers("route", {{"step.n_rows", args.step.n_rows},
+                                     {"logits", args.logits},
+                                     {"ids", args.ids},
+                                     {"weights", args.weights}}));
+    EBB_TRY(check_range("route", "n_experts", args.n_experts, 1, kMaxRouteExperts));
+    EBB_TRY(
+        check_range("route", "n_used", args.n_used, 1, std::min(args.n_experts, kMaxRouteUsed)));
+    EBB_TRY(check_rows("route", args.step.max_rows));
+    if (args.table != nullptr) {
+      EBB_TRY(check_pointers("route", {{"step.token", args.step.token}}));
+      if (args.bias != nullptr) {
+        return make_error(Errc::invalid_argument,
+                          "route: both a table and a bias are given, want one");
+      }
+    }
+    return add("route", 0, [args](const Launch& l) { return cuda::route(l, args); });
+  });
+}
+
+Status Recorder::experts(const ExpertsArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    const std::int64_t d = args.routed.gate.n_in, f = args.routed.gate.n_out;
+    EBB_TRY(check_experts("routed weights", args.routed, d, f, args.routed.gate.n_mats));
+    EBB_TRY(check_experts("shared weights", args.shared, d, f, 1));
+    EBB_TRY(check_range("experts", "n_used", args.n_used, 1, kMaxRouteUsed));
+    EBB_TRY(check_rows("experts", args.step.max_rows));
+    EBB_TRY(
+        check_range("experts", "pieces",
+                    std::int64_t{args.step.max_rows} * args.n_used / 8 + args.routed.gate.n_mats, 1,
+                    kMaxGridRows));
+    EBB_TRY(check_pointers("experts", {{"step.n_rows", args.step.n_rows},
+                                       {"x", args.x},
+                                       {"ids", args.ids},
+                                       {"weights", args.weights},
+                                       {"hidden", args.hidden},
+                                       {"partial", args.partial},
+                                       {"y", args.y}}));
+    return add("experts", experts_workspace(args),
+               [args](const Launch& l) { return cuda::experts(l, args); });
+  });
+}
+
+Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers("rope_table", {{"step.n_rows", args.step.n_rows},
+                                          {"step.pos", args.step.pos},
+                                          {"frequency", args.frequency},
+                                          {"cos_sin", args.cos_sin}}));
+    EBB_TRY(check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16));
+    EBB_TRY(check_rows("rope_table", args.step.max_rows));
+    return add("rope_table", 0, [args](const Launch& l) { return cuda::rope_table(l, args); });
+  });
+}
+
+Status Recorder::heads(const HeadsArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers(
+        "heads", {{"step.n_rows", args.step.n_rows}, {"x", args.x}, {"cos_sin", args.cos_sin}}));
+    EBB_TRY(check_range("heads", "n_heads", args.n_heads, 1, 1 << 16));
+    EBB_TRY(check_range("heads", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
+    EBB_TRY(check_rounding("heads", args.rounding, args.d, args.n_pairs));
+    EBB_TRY(check_rows("heads", args.step.max_rows));
+    return add("heads", 0, [args](const Launch& l) { return cuda::heads(l, args); });
+  });
+}
+
+Status Recorder::append(const AppendArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_step("append", args.step));
+    EBB_TRY(check_pointers(
+        "append", {{"kv", args.kv}, {"norm_weight", args.norm_weight}, {"cos_sin", args.cos_sin}}));
+    EBB_TRY(check_range("append", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
+    EBB_TRY(check_rounding("append", args.rounding, args.d, args.n_pairs));
+    EBB_TRY(
+        check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
+    EBB_ASSIGN(const std::int32_t n_rot,
+               check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding));
+    return add("append", 0,
+               [args, n_rot](const Launch& l) { return cuda::append(l, args, n_rot); });
+  });
+}
+
+Status Recorder::compress(const CompressArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_step("compress", args.step));
+    EBB_TRY(check_pointers("compress", {{"kv", args.kv},
+                                        {"gate", args.gate},
+                                        {"ape", args.ape},
+                                        {"state_kv", args.state_kv},
+                                        {"state_gate", args.state_gate},
+                                        {"norm_weight", args.norm_weight},
+                                        {"cos_sin", args.cos_sin}}));
+    EBB_TRY(check_range("compress", "ratio", args.ratio, 1, 1 << 16));
+    EBB_TRY(
+        check_range("compress", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
+    EBB_TRY(check_range("compress", "overlap", args.overlap, 0, 1));
+    EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
+    EBB_ASSIGN(const std::int32_t n_rot,
+               check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
+    return add("compress", 0,
+               [args, n_rot](const Launch& l) { return cuda::compress(l, args, n_rot); });
+  });
+}
+
+Status Recorder::select(const SelectArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_step("select", args.step));
+    EBB_TRY(check_pointers(
+        "select",
+        {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
+    EBB_TRY(check_range("select", "d", args.d, 1, kMaxIndexWidth));
+    EBB_TRY(check_range("select", "n_heads", args.n_heads, 1,
+                        static_cast<std::int64_t>(largest_shared_ / 4 / kMaxIndexWidth)));
+    EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
+    EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
+    EBB_ASSIGN(const std::int32_t n_rot,
+               check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
+    return add("select", select_workspace(args),
+               [args, n_rot](const Launch& l) { return cuda::select(l, args, n_rot); });
+  });
+}
+
+Status Recorder::attend(const AttendArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_step("attend", args.step));
+    EBB_TRY(check_pointers(
+        "attend",
+        {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
+    EBB_TRY(check_range("attend", "d", args.d, 2, kMaxHeadWidth));
+    if (args.d % 2 != 0) {
+      return make_error(Errc::incompatible, "compute_cuda: attend: d = %d, want an even number",
+                        args.d);
+    }
+    EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
+    EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
+    EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
+    EBB_TRY(check_rows("attend", args.step.max_rows));
+    std::int32_t chunk_rot = 0;
+    EBB_ASSIGN(const std::int32_t ring_rot,
+               check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
+    EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
+                        static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows,
+                        INT32_MAX));
+    if (args.chunks.data != nullptr) {
+      EBB_ASSIGN(chunk_rot, check_store("attend", "chunks", args.chunks, args.d, args.n_pairs,
+                                        Rounding::none));
+      EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
+      if (args.ids != nullptr) {
+        EBB_TRY(check_pointers("attend", {{"count", args.count}}));
+        EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
+      }
+    }
+    return add("attend", attend_workspace(args), [args, ring_rot, chunk_rot](const Launch& l) {
+      return cuda::attend(l, args, ring_rot, chunk_rot);
+    });
+  });
+}
+
+}  // namespace ebb::cuda
