@@ -82,11 +82,11 @@ BOOST_AUTO_TEST_CASE(the_drawn_line_has_a_bar_and_the_time_left) {
   Progress progress(4, 100, false);
   BOOST_TEST(progress.draw(0) == "[....................] 0/4 requests");
   progress.finished(20, "a stop");
-  progress.part(20, 0.25, "b: 512 of 2048 tokens");
+  progress.feeding("b", 20, 512, 2048);
   // A quarter of the work took 10 s, so three quarters take 30 s.
   BOOST_TEST(progress.draw(10) ==
              "[#####...............] 1/4 requests, ETA 0:30, b: 512 of 2048 tokens");
-  progress.part(20, 0.25, std::string(200, 'x'));
+  progress.feeding("a very long name", 20, 100000000, 400000000);
   BOOST_TEST(progress.draw(10).size() == 79u);
 }
 

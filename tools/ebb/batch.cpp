@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/lines.h"
 
 namespace ebb::cli {
 namespace {
@@ -217,10 +218,8 @@ Result<Batch> Batch::read(std::string_view text, const std::string& name,
   int number = 0;
   while (!text.empty()) {
     ++number;
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string_view line = take_line(text);
+    if (is_blank(line)) continue;
     const std::string where = fmt::format("{}:{}: ", printable(name), number);
     Result<Request> request = parse_request(line, defaults);
     if (!request) return Error{request.error().code, where + request.error().message};

@@ -14,6 +14,7 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/interrupt.h"
+#include "tools/ebb/lines.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/progress.h"
 #include "tools/ebb/scheduler.h"
@@ -59,10 +60,8 @@ Result<std::vector<Needle>> parse_needles(std::string_view text, const std::stri
                                           std::int64_t limit) {
   std::vector<Needle> needles;
   for (int number = 1; !text.empty(); ++number) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    const std::string_view line = take_line(text);
+    if (is_blank(line)) continue;
     if (limit > 0 && static_cast<std::int64_t>(needles.size()) == limit) break;
     const auto fail = [&name, number](std::string_view why) {
       return Error{Errc::invalid_argument, fmt::format("{}:{}: {}", printable(name), number, why)};
@@ -102,9 +101,7 @@ class NeedleRun {
     Hooks hooks;
     hooks.next = [this] { return next(); };
     hooks.prefilled = [&progress](const Job& job, std::int64_t fed) {
-      progress.part(
-          job.work, static_cast<double>(fed) / static_cast<double>(job.prompt.size()),
-          fmt::format("{}: {} of {} tokens", printable(job.id, 16), fed, job.prompt.size()));
+      progress.feeding(job.id, job.work, fed, static_cast<std::int64_t>(job.prompt.size()));
     };
     hooks.finished = [this, &progress](const Job& job, const Generation& generation,
                                        const Timings& timings) {

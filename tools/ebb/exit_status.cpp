@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "tools/ebb/lines.h"
+
 namespace ebb::cli {
 
 int exit_status(Errc code) {
@@ -44,11 +46,7 @@ const char* errc_name(Errc code) {
 
 int report(const Error& error) {
   std::string_view rest = error.message;
-  while (!rest.empty()) {
-    const std::size_t end = rest.find('\n');
-    fmt::print(stderr, "ebb: {}\n", rest.substr(0, end));
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-  }
+  while (!rest.empty()) fmt::print(stderr, "ebb: {}\n", take_line(rest));
   return exit_status(error.code);
 }
 

@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
+#include "tools/ebb/lines.h"
 #include "tools/ebb/session.h"
 
 namespace ebb::cli {
@@ -18,10 +19,9 @@ namespace {
 std::string indented(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    if (end > 0) out += "    ";
-    out.append(text.substr(0, end)) += '\n';
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view line = take_line(text);
+    if (!line.empty()) out += "    ";
+    out.append(line) += '\n';
   }
   return out;
 }

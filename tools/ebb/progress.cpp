@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/text.h"
+
 namespace ebb::cli {
 namespace {
 
@@ -27,9 +29,10 @@ Progress::~Progress() {
   if (is_drawn_) fmt::print(stderr, "\n");
 }
 
-void Progress::part(std::uint64_t work, double done, std::string_view rate) {
-  partial_ = static_cast<double>(work) * std::clamp(done, 0.0, 1.0);
-  rate_ = rate;
+void Progress::feeding(std::string_view id, std::uint64_t work, std::int64_t fed,
+                       std::int64_t n_tokens) {
+  partial_ = static_cast<double>(work) * static_cast<double>(fed) / static_cast<double>(n_tokens);
+  feeding_ = fmt::format("{}: {} of {} tokens", printable(id, 16), fed, n_tokens);
   redraw(false);
 }
 
@@ -44,12 +47,6 @@ void Progress::finished(std::uint64_t work, std::string_view line) {
   }
 }
 
-void Progress::note(std::string_view line) {
-  erase();
-  fmt::print(stderr, "{}\n", line);
-  redraw(true);
-}
-
 std::string Progress::draw(double elapsed) const {
   const double part =
       work_ > 0 ? std::min((done_ + partial_) / static_cast<double>(work_), 1.0) : 1;
@@ -57,7 +54,7 @@ std::string Progress::draw(double elapsed) const {
   std::string line = fmt::format("[{}{}] {}/{} requests", std::string(filled, '#'),
                                  std::string(kBarWidth - filled, '.'), n_finished_, n_requests_);
   if (part > 0) line += fmt::format(", ETA {}", format_duration(elapsed * (1 - part) / part));
-  if (!rate_.empty()) line += ", " + rate_;
+  if (!feeding_.empty()) line += ", " + feeding_;
   return line.substr(0, kLineWidth);
 }
 
@@ -69,12 +66,6 @@ void Progress::redraw(bool now) {
   fmt::print(stderr, "\r{:<{}}", draw(std::chrono::duration<double>(time - start_).count()),
              kLineWidth);
   std::fflush(stderr);
-}
-
-void Progress::erase() {
-  if (!is_drawn_) return;
-  fmt::print(stderr, "\r{:<{}}\r", "", kLineWidth);
-  is_drawn_ = false;
 }
 
 std::string format_duration(double seconds) {

@@ -19,26 +19,23 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// A part, 0..1, of a request's work is done; `rate` is what to show ("prefill 2100 tok/s").
-  void part(std::uint64_t work, double done, std::string_view rate);
+  /// Of the request `id`, which is `work` in all, `fed` of `n_tokens` tokens are fed.
+  void feeding(std::string_view id, std::uint64_t work, std::int64_t fed, std::int64_t n_tokens);
   /// A request is through; `line` says how, for those who read lines.
   void finished(std::uint64_t work, std::string_view line);
-  /// A line in between.
-  void note(std::string_view line);
 
   /// The drawn line, for `elapsed` seconds; at most 79 characters.
   std::string draw(double elapsed) const;
 
  private:
   void redraw(bool now);
-  void erase();
 
   std::int64_t n_requests_;
   std::int64_t n_finished_ = 0;
   std::uint64_t work_;
   double done_ = 0;     // work of finished requests
   double partial_ = 0;  // and of the one being fed
-  std::string rate_;
+  std::string feeding_;
   bool is_terminal_;
   bool is_drawn_ = false;
   std::chrono::steady_clock::time_point start_, drawn_;

@@ -55,7 +55,9 @@ class BatchRun {
     hooks.finished = [this](const Job& job, const Generation& generation, const Timings& timings) {
       return finished(job, generation, timings);
     };
-    hooks.prefilled = [this](const Job& job, std::int64_t fed) { prefilled(job, fed); };
+    hooks.prefilled = [this](const Job& job, std::int64_t fed) {
+      progress_->feeding(job.id, job.work, fed, static_cast<std::int64_t>(job.prompt.size()));
+    };
     hooks.stopped = [&interrupt] { return interrupt.requested(); };
     const Result<bool> through = run_jobs(engine_, hooks);
     progress_.reset();
@@ -99,13 +101,6 @@ class BatchRun {
     EBB_ASSIGN(std::vector<std::int32_t> prompt, encode_prompt(request, engine_.tokenizer()));
     EBB_TRY(check_prompt(engine_, prompt));
     return prompt;
-  }
-
-  void prefilled(const Job& job, std::int64_t fed) {
-    const auto size = static_cast<double>(job.prompt.size());
-    progress_->part(
-        job.work, static_cast<double>(fed) / size,
-        fmt::format("{}: {} of {} tokens", printable(job.id, 16), fed, job.prompt.size()));
   }
 
   Status finished(const Job& job, const Generation& generation, const Timings& timings) {
