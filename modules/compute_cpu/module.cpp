@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/api/compute.h"
@@ -58,7 +59,12 @@ class ComputeCpu final : public Compute {
     settings.poison = options.get_bool("poison", false);
     settings.profile = options.get_bool("profile", false);
     EBB_TRY(options.finish());
-    return std::make_unique<ComputeCpu>(host, settings);
+    try {
+      return std::make_unique<ComputeCpu>(host, settings);
+    } catch (const std::system_error& thrown) {
+      return make_error(Errc::out_of_memory, "%s: no %d worker threads: %s",
+                        options.where("threads").c_str(), settings.n_threads, thrown.what());
+    }
   }
 
   ComputeCpu(Host& host, const Settings& settings)

@@ -59,13 +59,20 @@ WorkerPool::WorkerPool(std::int32_t n_workers, bool pin)
       scratch_memory_(static_cast<std::size_t>(n_workers)),
       scratch_(static_cast<std::size_t>(n_workers)) {
   threads_.reserve(static_cast<std::size_t>(n_workers - 1));
-  for (std::int32_t worker = 1; worker < n_workers; ++worker) {
-    threads_.emplace_back([this, worker] { work(worker); });
-    if (pin) pin_thread(threads_.back(), worker);
+  try {
+    for (std::int32_t worker = 1; worker < n_workers; ++worker) {
+      threads_.emplace_back([this, worker] { work(worker); });
+      if (pin) pin_thread(threads_.back(), worker);
+    }
+  } catch (...) {  // no destructor runs for an object half made
+    stop();
+    throw;
   }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
   stop_.store(true);
   wake_.fetch_add(1);
   wake_.notify_all();

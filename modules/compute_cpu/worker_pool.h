@@ -22,7 +22,8 @@ namespace ebb::cpu {
 class WorkerPool {
  public:
   /// `n_workers` >= 1 counts the caller of run(). With `pin`, worker i > 0 stays on the i-th CPU
-  /// that the process may use; the caller's own placement is left alone.
+  /// that the process may use; the caller's own placement is left alone. Throws std::system_error
+  /// if the system refuses a thread.
   WorkerPool(std::int32_t n_workers, bool pin);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -42,6 +43,7 @@ class WorkerPool {
   };
 
   void work(std::int32_t worker);
+  void stop();
   std::int64_t run_open_tasks(std::int32_t worker);
 
   const std::int32_t n_workers_;

@@ -1,6 +1,8 @@
 """Manifests and models that cannot be used: the status, one line that says why, and no output."""
 
+import os
 import re
+import resource
 import unittest
 
 from support import DATA, DEMO, FIXTURES, ProgramTest
@@ -86,7 +88,16 @@ class Refusals(ProgramTest):
     def test_a_memory_limit_that_is_too_low(self):
         result = self.expect(3, "check", self.manifest(), "--set", "compute.memory_limit=64KiB")
         self.assertEqual(result.out, "")
-        self.assertRegex(result.err, r"(?i)memory_limit|does not fit|64")
+        self.assertIn("memory_limit is 65536", result.err)
+
+    @unittest.skipIf(os.environ.get("EBB_SANITIZE"), "sanitizers map more than any limit")
+    def test_more_threads_than_the_system_gives(self):
+        def limit():  # room for about a hundred stacks
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+        result = self.expect(3, "check", self.manifest(), "--set", "compute.threads=1024",
+                             preexec_fn=limit)
+        self.assertIn("[compute] threads: no 1024 worker threads", result.err)
 
     def test_control_characters_of_the_input_do_not_reach_the_terminal(self):
         result = self.ebb("check", self.manifest(model="a\\u001b[31mb.gguf"))
