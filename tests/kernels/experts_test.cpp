@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/activations.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/run_phases.h"
 #include "tests/reference/linear.h"
@@ -192,6 +193,23 @@ BOOST_AUTO_TEST_CASE(sums_agree_with_double_precision) {
             dtype_traits(types.gate)->name + std::string(" rows ") + std::to_string(n_rows));
       }
     }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_gate_is_clamped_from_above_only_and_up_on_both_sides) {
+  const std::vector<float> g{20, -20, 20, -20, 0, 10, -1, 10.5f, -200, 3};
+  const std::vector<float> u{20, 20, -20, -20, 7, -10, 10.5f, 1, 5, -30};
+  for (std::size_t n = 1; n <= g.size(); ++n) {  // whole vectors and what is left of them
+    std::vector<float> h(n + 1, kUntouched);
+    gated(g.data(), u.data(), 10, static_cast<std::int64_t>(n), h.data());
+    for (std::size_t i = 0; i < n; ++i) {
+      const double gate = std::fmin(static_cast<double>(g[i]), 10);
+      const double up = std::fmax(std::fmin(static_cast<double>(u[i]), 10), -10);
+      const double want = gate / (1 + std::exp(-gate)) * up;
+      BOOST_TEST(std::fabs(static_cast<double>(h[i]) - want) <= 1e-6 * std::fabs(want) + 1e-30,
+                 "gate " << g[i] << " up " << u[i] << ": " << h[i] << ", want " << want);
+    }
+    BOOST_TEST(h[n] == kUntouched);
   }
 }
 
