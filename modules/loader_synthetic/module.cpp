@@ -27,7 +27,7 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t hash = 0xCBF29CE484
 }
 
 void fill_table(std::span<std::byte> bytes, const deepseek4::Config& config, Random& random) {
-  // Every token names different experts: a random first one and a random stride through the rest.
+  // Every token names different experts: a random one and those that follow it.
   const auto used = static_cast<std::size_t>(config.n_experts_used);
   const auto n = static_cast<std::uint32_t>(config.n_experts);
   for (std::size_t row = 0; row * used * 4 < bytes.size(); ++row) {
