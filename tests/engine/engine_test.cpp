@@ -121,6 +121,56 @@ BOOST_AUTO_TEST_CASE(sequences_in_one_step_equal_their_solo_runs) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(the_ring_may_wrap_at_any_place_of_a_step) {
+  // The ring is as long as the window and a step together, so its length follows prefill_chunk.
+  // Window 8: prompts of one token more than the window, of two windows and beyond, and long ones.
+  const auto tokens = random_tokens(200, 13);
+  for (const auto& variant : {std::vector<std::string>{}, kVariants[3]}) {
+    const auto roomy = open_engine(synthetic_manifest(), with(kSizes, variant), true);
+    const Rows want = prompt_logits(*roomy, tokens, tokens.size());
+    for (const std::size_t chunk : {1U, 3U, 8U, 16U, 29U, 64U}) {
+      const auto engine = open_engine(
+          synthetic_manifest(),
+          with(with(kSizes, variant), {"engine.prefill_chunk=" + std::to_string(chunk)}), true);
+      for (const std::size_t n : {9U, 16U, 29U, 200U}) {
+        const Rows whole(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(n));
+        BOOST_TEST(same_bits(whole, prompt_logits(*engine, std::span(tokens).first(n), chunk)),
+                   "prompt of " << n << " in steps of " << chunk);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_context_may_end_anywhere_and_be_shorter_than_a_step) {
+  const auto tokens = random_tokens(260, 14);
+  const auto roomy = open_engine(synthetic_manifest(), kSizes, true);
+  const Rows want = prompt_logits(*roomy, tokens, tokens.size());
+  for (const std::size_t n : {1U, 3U, 4U, 6U, 127U, 128U, 131U, 257U}) {
+    const auto engine = open_engine(synthetic_manifest(),
+                                    {"engine.max_context=" + std::to_string(n),
+                                     "engine.prefill_chunk=65536", "compute.poison=true"},
+                                    true);
+    BOOST_TEST(engine->max_rows() == static_cast<std::int32_t>(n));
+    const Rows whole(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(n));
+    BOOST_TEST(same_bits(whole, prompt_logits(*engine, std::span(tokens).first(n), n)),
+               "context of " << n);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(storage_formats_that_attention_does_not_have_are_refused) {
+  for (const auto& [key, formats] : {std::pair{"attention.kv_format", "f32, f16, fp8"},
+                                     std::pair{"attention.index_format", "f32, fp8, fp4"}}) {
+    try {
+      open_engine(synthetic_manifest(), {std::string(key) + "=q8_0"});
+      BOOST_ERROR("not refused");
+    } catch (const std::runtime_error& error) {
+      const std::string message = error.what();
+      BOOST_TEST(message.find("\"q8_0\"") != std::string::npos, message);
+      BOOST_TEST(message.find(formats) != std::string::npos, message);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_closed_sequence_leaves_nothing_behind) {
   const auto tokens = random_tokens(150, 6);
   const auto fresh = open_engine(synthetic_manifest(), kSizes, true);
