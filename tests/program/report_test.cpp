@@ -177,6 +177,8 @@ BOOST_AUTO_TEST_CASE(resume_refuses_a_file_that_holds_something_else) {
   const Folder folder;
   put(folder / "r", "notes\n" + result_line("a"));
   BOOST_TEST(open_mistake(folder / "r", true).find("r:1: no result") != std::string::npos);
+  put(folder / "r", "{\"id\":\"a\",\"prompt\":\"a batch, not results\"}\n");
+  BOOST_TEST(open_mistake(folder / "r", true).find("r:1: no result") != std::string::npos);
   put(folder / "r", result_line("a") + result_line("a"));
   BOOST_TEST(open_mistake(folder / "r", true).find("r:2: id a") != std::string::npos);
   BOOST_TEST(open_mistake(folder / "no/r", false).find("cannot open") != std::string::npos);

@@ -159,7 +159,7 @@ Status ResultsFile::read_line(std::string_view line, std::size_t number) {
     return parsed && parsed->is_object() ? parsed->value(key, nlohmann::json()) : nlohmann::json();
   };
   const nlohmann::json id = field("id");
-  if (!id.is_string()) {
+  if (!id.is_string() || !field("tokens").is_array()) {
     return make_error(Errc::invalid_argument, "%s:%zu: no result of a run",
                       printable(path_).c_str(), number);
   }
