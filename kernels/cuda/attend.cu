@@ -99,41 +99,66 @@ struct Shared {
   State state[kHeads];
 };
 
+/// Address of key `key` of the list.
+__device__ __forceinline__ const std::byte* key_at(const AttendArgs& a, int seq, const Keys& keys,
+                                                   int key) {
+  const bool in_window = key < keys.n_window;
+  std::int64_t place;
+  if (in_window) {
+    place = ring_index(keys.window_first + key, a.ring.n_rows);
+  } else {
+    place = key - keys.n_window;
+    if (keys.ids != nullptr) place = keys.ids[place];
+  }
+  return row_at(in_window ? a.ring : a.chunks, seq, place);
+}
+
 /// Decodes the keys [first, first + n) of the row into the tile; the rest is zero.
 template <int kWidth>
 __device__ void load_tile(const AttendPlan& plan, int seq, const Keys& keys, int first, int n,
                           Shared<kWidth>& s) {
   const AttendArgs& a = plan.args;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int begin = threadIdx.x / kWarp * kWarpKeys, lane = threadIdx.x % kWarp;
+  const bool chunks_plain = a.chunks.data == nullptr || a.chunks.format == RowFormat::f32;
+  if (a.ring.format == RowFormat::f32 && chunks_plain && a.d == kWidth) {
+    // All loads are on their way before the first is used.
+    float4 value[kWarpKeys][kWidth / 128];
+    const float4* stored[kWarpKeys];
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+      stored[k] = begin + k < n
+                      ? reinterpret_cast<const float4*>(key_at(a, seq, keys, first + begin + k))
+                      : nullptr;
+    }
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 128; ++i) {
+        value[k][i] = stored[k] != nullptr ? stored[k][lane + 32 * i] : make_float4(0, 0, 0, 0);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 128; ++i) {
+        reinterpret_cast<float4*>(s.tile[begin + k])[lane + 32 * i] = value[k][i];
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < kWarpKeys; ++k) {
-    const int j = warp * kWarpKeys + k;
+    const int j = begin + k, key = first + j;
     if (j >= n) {
       for (int i = lane; i < kWidth; i += kWarp) s.tile[j][i] = 0;
       continue;
     }
-    const int key = first + j;
     const bool in_window = key < keys.n_window;
     const RowStore& store = in_window ? a.ring : a.chunks;
-    std::int64_t place;
-    if (in_window) {
-      place = ring_index(keys.window_first + key, store.n_rows);
-    } else {
-      place = key - keys.n_window;
-      if (keys.ids != nullptr) place = keys.ids[place];
-    }
-    const std::byte* const stored = row_at(store, seq, place);
-    if (store.format == RowFormat::f32 && a.d == kWidth) {
-#pragma unroll
-      for (int i = 0; i < kWidth / 128; ++i) {
-        reinterpret_cast<float4*>(s.tile[j])[lane + 32 * i] =
-            reinterpret_cast<const float4*>(stored)[lane + 32 * i];
-      }
-    } else {
-      const int n_rot = in_window ? plan.ring_rot : plan.chunk_rot;
-      for (int i = lane; i < kWidth; i += kWarp) {
-        s.tile[j][i] = i < a.d ? decode_value(store.format, a.d, n_rot, stored, i) : 0.0f;
-      }
+    const std::byte* const stored = key_at(a, seq, keys, key);
+    const int n_rot = in_window ? plan.ring_rot : plan.chunk_rot;
+    for (int i = lane; i < kWidth; i += kWarp) {
+      s.tile[j][i] = i < a.d ? decode_value(store.format, a.d, n_rot, stored, i) : 0.0f;
     }
   }
 }
@@ -247,11 +272,25 @@ __device__ void run_split(const AttendPlan& plan, int seq, const Keys& keys, int
 
 template <int kWidth>
 __device__ void load_queries(const AttendArgs& a, int row, int first_head, Shared<kWidth>& s) {
+  const float* const q = a.q + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
+  constexpr int kQuads = kHeads * kWidth / 4 / kAttendThreads;  // of a thread
+  if (a.d == kWidth) {
+    float4 value[kQuads];
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const int at = threadIdx.x + i * kAttendThreads;
+      value[i] = first_head + at / (kWidth / 4) < a.n_heads ? reinterpret_cast<const float4*>(q)[at]
+                                                            : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      reinterpret_cast<float4*>(s.q[0])[threadIdx.x + i * kAttendThreads] = value[i];
+    }
+    return;
+  }
   for (int i = threadIdx.x; i < kHeads * kWidth; i += kAttendThreads) {
     const int h = i / kWidth, at = i % kWidth;
-    s.q[h][at] = at < a.d && first_head + h < a.n_heads
-                     ? a.q[(static_cast<std::int64_t>(row) * a.n_heads + first_head + h) * a.d + at]
-                     : 0.0f;
+    s.q[h][at] = at < a.d && first_head + h < a.n_heads ? q[h * a.d + at] : 0.0f;
   }
 }
 

@@ -24,6 +24,12 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
+/// Asks for the line at `at` to be brought to the L2 cache. What never changes, weights, can be asked
+/// for before wait_for_inputs.
+__device__ __forceinline__ void prefetch(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 /// Launches `kernel`; with launch.early_start its blocks may come to their wait_for_inputs while
 /// the kernel before still runs.
 template <class... Parameters, class... Arguments>
@@ -43,10 +49,10 @@ cudaError_t start(const Launch& launch, void (*kernel)(Parameters...), dim3 bloc
 }
 
 /// Lets `kernel` take `bytes` of dynamic shared memory; to be called before its first launch with
-/// more than 48 KiB.
+/// more than 48 KiB, what it declares itself included.
 template <class Kernel>
 cudaError_t allow_shared(Kernel kernel, std::size_t bytes) {
-  if (bytes <= 48 * 1024) return cudaSuccess;
+  if (bytes <= 16 * 1024) return cudaSuccess;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(bytes));
 }

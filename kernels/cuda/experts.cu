@@ -7,47 +7,12 @@
 // either way (dot.cuh), so its bits do not depend on that. The shared expert sees every row: its
 // pieces are the rows in order.
 
-#include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts_pieces.cuh"
+#include "kernels/cuda/tensor_dot.cuh"
 
 namespace ebb::cuda {
 namespace {
-
-constexpr int kGroupRows = 8;     // rows of a piece
-constexpr int kMaxUngrouped = 8;  // rows of a step that is not grouped
-
-struct Piece {
-  std::int32_t expert;
-  std::int32_t first;  // entry
-  std::int32_t n;
-};
-
-struct Groups {
-  std::int32_t* n_pieces = nullptr;
-  std::int32_t* entries = nullptr;  // [rows * n_used] row * n_used + slot, by expert
-  Piece* pieces = nullptr;
-
-  static std::int64_t max_pieces(std::int64_t rows, std::int64_t n_used, std::int64_t n_experts) {
-    return rows * n_used / kGroupRows + n_experts;
-  }
-};
-
-struct Product {
-  const std::int32_t* n_rows = nullptr;
-  const float* in = nullptr;
-  float* out = nullptr;
-  const std::int32_t* ids = nullptr;  // nullptr: the shared expert
-  Groups groups;                      // entries nullptr: not grouped
-  Planes a, b;                        // gate and up, or down
-  const std::uint64_t* grid = nullptr;
-  std::int32_t n_in = 0;
-  std::int32_t n_out = 0;  // per expert
-  std::int32_t n_experts = 0;
-  std::int32_t n_used = 0;
-  std::int32_t n_slices = 1;
-  bool in_by_slot = false;  // in is [rows, n_used + 1, n_in]
-  float clamp = 0;
-};
 
 /// One block; thread e collects the entries of expert e, so their order is that of rows.
 __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
@@ -91,127 +56,16 @@ __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
   }
 }
 
-__device__ __forceinline__ float gated(float gate, float up, float clamp) {
-  gate = gate > clamp ? clamp : gate;
-  up = up > clamp ? clamp : up;
-  up = up < -clamp ? -clamp : up;
-  float negative = -gate;
-  negative = negative > 88.0f ? 88.0f : negative;
-  return gate * (1.0f / (1.0f + expf(negative))) * up;
-}
-
-/// The rows of the block's piece: places in `in` and `out`, and the expert.
-template <int kRows>
-struct PieceRows {
-  const float* in[kRows];
-  float* out[kRows];
-  std::int32_t expert = -1;
-
-  __device__ explicit PieceRows(const Product& p) {
-    const int n_rows = *p.n_rows;
-    const int n_slots = p.n_used + 1;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) in[r] = nullptr;
-    std::int32_t first = blockIdx.y * kRows, n = kRows;
-    if (p.ids == nullptr) {
-      if (first >= n_rows) return;
-      n = min(kRows, n_rows - first);
-      expert = 0;
-    } else if (p.groups.entries != nullptr) {
-      if (static_cast<std::int32_t>(blockIdx.y) >= *p.groups.n_pieces) return;
-      const Piece piece = p.groups.pieces[blockIdx.y];
-      first = piece.first;
-      n = piece.n;
-      expert = piece.expert;
-    } else {
-      if (first >= n_rows * p.n_used) return;  // kRows is 1
-      const std::int32_t id = p.ids[first];
-      if (id < 0 || id >= p.n_experts) return;
-      expert = id;
-    }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= n) break;
-      std::int64_t row = first + r;
-      int slot = p.n_used;
-      if (p.ids != nullptr) {
-        const std::int32_t entry =
-            p.groups.entries != nullptr ? p.groups.entries[first + r] : first + r;
-        row = entry / p.n_used;
-        slot = entry % p.n_used;
-      }
-      const std::int64_t place = row * n_slots + slot;
-      in[r] = p.in + (p.in_by_slot ? place : row) * p.n_in;
-      out[r] = p.out + place * p.n_out;
-    }
-  }
-};
-
-template <class C, int kRows, int kWeights>
-__global__ void __launch_bounds__(kThreads) down_kernel(Product p) {
-  extern __shared__ float4 staged[];
-  __shared__ float sums[kWarps * kWeights * kRows];
-  __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
+/// out = gated(out, in) in the slots of one kind of expert, for gates and ups of different types.
+__global__ void gated_kernel(Product p) {
   wait_for_inputs();
-  const PieceRows<kRows> rows(p);
-  if (rows.expert < 0) return;
-  stage_grid<C>(p.grid, grid);
-  const int warp = threadIdx.x / kWarp, slice = warp % p.n_slices;
-  const int first = (blockIdx.x * (kWarps / p.n_slices) + warp / p.n_slices) * kWeights;
-  Planes planes[kWeights];
-  std::int64_t row[kWeights];
-#pragma unroll
-  for (int w = 0; w < kWeights; ++w) {
-    planes[w] = p.a;
-    row[w] = static_cast<std::int64_t>(rows.expert) * p.n_out + min(first + w, p.n_out - 1);
-  }
-  float sum[kWeights][kRows];
-  products<C, kRows, kWeights>(rows.in, p.n_in, planes, row, first < p.n_out, slice, p.n_slices,
-                               staged, grid, sums, sum);
-  if (slice != 0 || threadIdx.x % kWarp != 0) return;
-#pragma unroll
-  for (int w = 0; w < kWeights; ++w) {
-    if (first + w >= p.n_out) break;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (rows.in[r] != nullptr) rows.out[r][first + w] = sum[w][r];
-    }
-  }
-}
-
-/// kPairs rows of gate with the same rows of up.
-template <class C, int kRows, int kPairs>
-__global__ void __launch_bounds__(kThreads) gate_up_kernel(Product p) {
-  extern __shared__ float4 staged[];
-  constexpr int kWeights = 2 * kPairs;
-  __shared__ float sums[kWarps * kWeights * kRows];
-  __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  wait_for_inputs();
-  const PieceRows<kRows> rows(p);
-  if (rows.expert < 0) return;
-  stage_grid<C>(p.grid, grid);
-  const int warp = threadIdx.x / kWarp, slice = warp % p.n_slices;
-  const int first = (blockIdx.x * (kWarps / p.n_slices) + warp / p.n_slices) * kPairs;
-  Planes planes[kWeights];
-  std::int64_t row[kWeights];
-#pragma unroll
-  for (int w = 0; w < kWeights; ++w) {
-    planes[w] = w % 2 == 0 ? p.a : p.b;
-    row[w] = static_cast<std::int64_t>(rows.expert) * p.n_out + min(first + w / 2, p.n_out - 1);
-  }
-  float sum[kWeights][kRows];
-  products<C, kRows, kWeights>(rows.in, p.n_in, planes, row, first < p.n_out, slice, p.n_slices,
-                               staged, grid, sums, sum);
-  if (slice != 0 || threadIdx.x % kWarp != 0) return;
-#pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    if (first + i >= p.n_out) break;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (rows.in[r] != nullptr) {
-        rows.out[r][first + i] = gated(sum[2 * i][r], sum[2 * i + 1][r], p.clamp);
-      }
-    }
+  const int first = p.ids == nullptr ? p.n_used : 0, slots = p.ids == nullptr ? 1 : p.n_used;
+  const std::int64_t n = static_cast<std::int64_t>(*p.n_rows) * slots * p.n_out;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+    const std::int64_t entry = i / p.n_out, row = entry / slots;
+    const std::int64_t at = (row * (p.n_used + 1) + first + entry % slots) * p.n_out + i % p.n_out;
+    p.out[at] = gated(p.out[at], p.in[at], p.clamp);
   }
 }
 
@@ -236,40 +90,29 @@ std::int32_t slices_for(std::int64_t rows) {
   return rows <= 512 ? 8 : rows <= 1024 ? 4 : rows <= 2048 ? 2 : 1;
 }
 
-template <class C, int kRows, int kPairs>
-cudaError_t launch_gate_up(const Launch& launch, const Product& p, std::int64_t pieces) {
-  const std::size_t bytes = staged_bytes<C, kRows>(p.n_in);
-  const auto kernel = gate_up_kernel<C, kRows, kPairs>;
-  if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
-  const int tile = kWarps / p.n_slices * kPairs;
-  return start(
-      launch, kernel,
-      dim3(static_cast<unsigned>((p.n_out + tile - 1) / tile), static_cast<unsigned>(pieces)),
-      dim3(kThreads), bytes, p);
-}
-
-template <class C, int kRows, int kWeights>
-cudaError_t launch_down(const Launch& launch, const Product& p, std::int64_t pieces) {
-  const std::size_t bytes = staged_bytes<C, kRows>(p.n_in);
-  const auto kernel = down_kernel<C, kRows, kWeights>;
-  if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
-  const int tile = kWarps / p.n_slices * kWeights;
-  return start(
-      launch, kernel,
-      dim3(static_cast<unsigned>((p.n_out + tile - 1) / tile), static_cast<unsigned>(pieces)),
-      dim3(kThreads), bytes, p);
-}
-
 struct Shape {
   std::int64_t max_rows;
   std::int32_t n_used;
   std::int32_t n_experts;
   bool grouped;
+  float* up;  // [rows, n_used + 1, f] if gates and ups differ in type
+
+  PieceGrid grid(bool shared) const {
+    if (!grouped) return {shared ? max_rows : max_rows * n_used, false};
+    return {shared ? (max_rows + kGroupRows - 1) / kGroupRows
+                   : Groups::max_pieces(max_rows, n_used, n_experts),
+            true};
+  }
 };
 
-/// gate and up, then down, of the routed or of the shared expert.
-cudaError_t run(const Launch& launch, const ExpertsArgs& a, const ExpertWeights& weights,
-                const Groups& groups, const Shape& shape, bool shared) {
+/// Which way a product goes depends on the weight alone, never on the number of rows.
+bool on_tensor_units(const Weight& weight) {
+  return has_tensor_codec(weight.type) && weight.n_in <= kMaxTensorInputs;
+}
+
+Product gate_up_product(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
+                        const Shape& shape, bool shared) {
+  const ExpertWeights& weights = shared ? a.shared : a.routed;
   Product p;
   p.n_rows = a.step.n_rows;
   p.in = a.x;
@@ -285,15 +128,13 @@ cudaError_t run(const Launch& launch, const ExpertsArgs& a, const ExpertWeights&
   p.n_used = shape.n_used;
   p.clamp = weights.clamp;
   p.n_slices = slices_for(shared ? p.n_out : std::int64_t{p.n_out} * shape.n_used);
-  std::int64_t pieces = shared ? (shape.max_rows + kGroupRows - 1) / kGroupRows
-                               : Groups::max_pieces(shape.max_rows, shape.n_used, shape.n_experts);
-  if (!shape.grouped) pieces = shared ? shape.max_rows : shape.max_rows * shape.n_used;
-  cudaError_t error = cudaErrorInvalidValue;
-  with_codec(weights.gate.type, [&]<class C>(C) {
-    error = shape.grouped ? launch_gate_up<C, kGroupRows, 1>(launch, p, pieces)
-                          : launch_gate_up<C, 1, 1>(launch, p, pieces);
-  });
-  if (error != cudaSuccess) return error;
+  return p;
+}
+
+Product down_product(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
+                     const Shape& shape, bool shared) {
+  const ExpertWeights& weights = shared ? a.shared : a.routed;
+  Product p = gate_up_product(launch, a, groups, shape, shared);
   p.in = a.hidden;
   p.out = a.partial;
   p.in_by_slot = true;
@@ -301,41 +142,117 @@ cudaError_t run(const Launch& launch, const ExpertsArgs& a, const ExpertWeights&
   p.n_in = static_cast<std::int32_t>(weights.down.n_in);
   p.n_out = static_cast<std::int32_t>(weights.down.n_out);
   p.n_slices = slices_for(shared ? p.n_out : std::int64_t{p.n_out} * shape.n_used);
-  with_codec(weights.down.type, [&]<class C>(C) {
-    error = shape.grouped ? launch_down<C, kGroupRows, 2>(launch, p, pieces)
-                          : launch_down<C, 1, 2>(launch, p, pieces);
-  });
-  return error;
+  return p;
+}
+
+cudaError_t product(const Launch& launch, const Weight& weight, const Product& p,
+                    const PieceGrid& grid, bool gate_up) {
+  return on_tensor_units(weight) ? tensor_product(launch, weight.type, p, grid, gate_up)
+                                 : plain_product(launch, weight.type, p, grid, gate_up);
+}
+
+/// hidden of one kind of expert.
+cudaError_t gate_up(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
+                    const Shape& shape, bool shared) {
+  const ExpertWeights& weights = shared ? a.shared : a.routed;
+  const Product p = gate_up_product(launch, a, groups, shape, shared);
+  const PieceGrid grid = shape.grid(shared);
+  if (weights.gate.type == weights.up.type) return product(launch, weights.gate, p, grid, true);
+  cudaError_t error = product(launch, weights.gate, p, grid, false);
+  if (error != cudaSuccess) return error;
+  Product up = p;
+  up.a = p.b;
+  up.out = shape.up;
+  error = product(launch, weights.up, up, grid, false);
+  if (error != cudaSuccess) return error;
+  up.in = shape.up;
+  up.out = p.out;
+  return start(launch, gated_kernel, dim3(static_cast<unsigned>(launch.n_sms * 4)), dim3(256), 0,
+               up);
+}
+
+bool can_join(const Weight& routed, const Weight& shared, const Shape& shape) {
+  return !shape.grouped && on_tensor_units(routed) && shared.type == DType::q8_0;
+}
+
+/// hidden, then partial, of all experts.
+cudaError_t run(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
+                const Shape& shape) {
+  const bool same_types =
+      a.routed.gate.type == a.routed.up.type && a.shared.gate.type == a.shared.up.type;
+  cudaError_t error = cudaSuccess;
+  if (same_types && can_join(a.routed.gate, a.shared.gate, shape)) {
+    error =
+        both_products(launch, a.routed.gate.type, gate_up_product(launch, a, groups, shape, false),
+                      shape.grid(false).n, gate_up_product(launch, a, groups, shape, true),
+                      shape.grid(true).n, true);
+  } else {
+    error = gate_up(launch, a, groups, shape, false);
+    if (error == cudaSuccess) error = gate_up(launch, a, groups, shape, true);
+  }
+  if (error != cudaSuccess) return error;
+  const Product routed = down_product(launch, a, groups, shape, false);
+  const Product shared = down_product(launch, a, groups, shape, true);
+  if (can_join(a.routed.down, a.shared.down, shape)) {
+    return both_products(launch, a.routed.down.type, routed, shape.grid(false).n, shared,
+                         shape.grid(true).n, false);
+  }
+  error = product(launch, a.routed.down, routed, shape.grid(false), false);
+  if (error != cudaSuccess) return error;
+  return product(launch, a.shared.down, shared, shape.grid(true), false);
 }
 
 bool is_grouped(const ExpertsArgs& args) { return args.step.max_rows > kMaxUngrouped; }
 
-}  // namespace
-
-std::size_t experts_workspace(const ExpertsArgs& args) {
-  if (!is_grouped(args)) return 0;
-  const std::int64_t pieces =
-      Groups::max_pieces(args.step.max_rows, args.n_used, args.routed.gate.n_mats);
-  return 256 + static_cast<std::size_t>(args.step.max_rows) * args.n_used * sizeof(std::int32_t) +
-         static_cast<std::size_t>(pieces) * sizeof(Piece);
+bool mixes_types(const ExpertsArgs& args) {
+  return args.routed.gate.type != args.routed.up.type ||
+         args.shared.gate.type != args.shared.up.type;
 }
 
+/// Where the parts of the workspace begin, bytes.
+struct Layout {
+  explicit Layout(const ExpertsArgs& args) {
+    const std::int64_t rows = args.step.max_rows;
+    const auto take = [this](std::int64_t bytes) {
+      const std::size_t place = end;
+      end += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+      return place;
+    };
+    if (is_grouped(args)) {
+      n_pieces = take(sizeof(std::int32_t));
+      entries = take(rows * args.n_used * static_cast<std::int64_t>(sizeof(std::int32_t)));
+      pieces = take(Groups::max_pieces(rows, args.n_used, args.routed.gate.n_mats) *
+                    static_cast<std::int64_t>(sizeof(Piece)));
+    }
+    if (mixes_types(args)) {
+      up = take(rows * (args.n_used + 1) * args.routed.gate.n_out *
+                static_cast<std::int64_t>(sizeof(float)));
+    }
+  }
+  std::size_t n_pieces = 0, entries = 0, pieces = 0, up = 0, end = 0;
+};
+
+}  // namespace
+
+std::size_t experts_workspace(const ExpertsArgs& args) { return Layout(args).end; }
+
 cudaError_t experts(const Launch& launch, const ExpertsArgs& args) {
+  const Layout layout(args);
   const Shape shape{args.step.max_rows, args.n_used,
-                    static_cast<std::int32_t>(args.routed.gate.n_mats), is_grouped(args)};
+                    static_cast<std::int32_t>(args.routed.gate.n_mats), is_grouped(args),
+                    reinterpret_cast<float*>(launch.workspace + layout.up)};
   Groups groups;
   if (shape.grouped) {
-    groups.n_pieces = reinterpret_cast<std::int32_t*>(launch.workspace);
-    groups.entries = groups.n_pieces + 64;
-    groups.pieces = reinterpret_cast<Piece*>(groups.entries + shape.max_rows * shape.n_used);
+    groups.n_pieces = reinterpret_cast<std::int32_t*>(launch.workspace + layout.n_pieces);
+    groups.entries = reinterpret_cast<std::int32_t*>(launch.workspace + layout.entries);
+    groups.pieces = reinterpret_cast<Piece*>(launch.workspace + layout.pieces);
     const std::size_t bytes = 2 * static_cast<std::size_t>(shape.n_experts) * sizeof(std::int32_t);
     if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
     const cudaError_t error =
         start(launch, group_kernel, dim3(1), dim3(1024), bytes, args, groups, shape.n_experts);
     if (error != cudaSuccess) return error;
   }
-  if (const cudaError_t error = run(launch, args, args.routed, groups, shape, false)) return error;
-  if (const cudaError_t error = run(launch, args, args.shared, groups, shape, true)) return error;
+  if (const cudaError_t error = run(launch, args, groups, shape)) return error;
   const auto d = static_cast<std::int32_t>(args.routed.gate.n_in);
   return start(
       launch, sum_kernel,

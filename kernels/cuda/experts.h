@@ -7,7 +7,7 @@ namespace ebb::cuda {
 
 std::size_t experts_workspace(const ExpertsArgs& args);
 
-/// Gate and up must have one type, and the types a codec; checked by the caller.
+/// The types must have a codec, and widths be whole chunks; checked by the caller.
 cudaError_t experts(const Launch& launch, const ExpertsArgs& args);
 
 }  // namespace ebb::cuda

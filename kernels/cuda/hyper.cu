@@ -33,6 +33,15 @@ struct MixPlan {
 template <class C>
 __global__ void __launch_bounds__(kMixThreads) mix_kernel(MixPlan p, const std::uint64_t* grid) {
   __shared__ float x[kMaxStreams * kColumns];
+  if (blockIdx.y == 0) {
+    // The block's columns of every row of fn, on their way while the kernel before still runs.
+    constexpr int kBytes = C::kQuads == 1 ? 4 : 2;
+    const int segments = (p.n_mix * p.n_streams);
+    for (int at = threadIdx.x; at < segments; at += kMixThreads) {
+      const std::int64_t value = static_cast<std::int64_t>(at) * p.d + blockIdx.x * kColumns;
+      prefetch(p.fn.plane[0] + value * kBytes);
+    }
+  }
   wait_for_inputs();
   const int i = blockIdx.y;
   if (i >= *p.n_rows) return;
@@ -107,20 +116,45 @@ __device__ __forceinline__ float add_shares(const float* shares, int n_parts, in
 
 constexpr int kFinishThreads = 512;
 
+/// Values that a thread keeps in registers between the two passes over a row.
+constexpr int kKept = 8;
+
 /// y = RMS(sum_s pre[s] * streams[s]) * norm_weight by the whole block.
 __device__ void weigh_streams(const float* streams, const float* pre, int n_streams, int d,
                               const float* norm_weight, float eps, float* y, float* memory) {
+  float kept[kKept] = {};
   float squares = 0;
-  for (int i = threadIdx.x; i < d; i += blockDim.x) {
+  const auto weigh = [&](int i) {
     float sum = 0;
-    for (int s = 0; s < n_streams; ++s) {
-      sum = fmaf(pre[s], streams[static_cast<std::int64_t>(s) * d + i], sum);
+#pragma unroll
+    for (int s = 0; s < kMaxStreams; ++s) {
+      if (s < n_streams) {
+        sum = fmaf(pre[s], streams[static_cast<std::int64_t>(s) * d + i], sum);
+      }
     }
+    return sum;
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int i = threadIdx.x + k * kFinishThreads;
+    if (i < d) kept[k] = weigh(i);
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) squares = fmaf(kept[k], kept[k], squares);
+  for (int i = threadIdx.x + kKept * kFinishThreads; i < d; i += kFinishThreads) {
+    const float sum = weigh(i);
     y[i] = sum;
     squares = fmaf(sum, sum, squares);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares, memory) / static_cast<float>(d) + eps);
-  for (int i = threadIdx.x; i < d; i += blockDim.x) y[i] = y[i] * scale * norm_weight[i];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int i = threadIdx.x + k * kFinishThreads;
+    if (i < d) y[i] = kept[k] * scale * norm_weight[i];
+  }
+  for (int i = threadIdx.x + kKept * kFinishThreads; i < d; i += kFinishThreads) {
+    y[i] = y[i] * scale * norm_weight[i];
+  }
 }
 
 /// mix[m] * scale of every logit, from the shares; `mix` is shared memory.
@@ -198,28 +232,30 @@ __global__ void __launch_bounds__(kFinishThreads)
   __shared__ float memory[kWarp];
   __shared__ float pre[kMaxStreams];
   wait_for_inputs();
-  const int row = blockIdx.x;
+  const int row = blockIdx.y;
   if (row >= *a.step.n_rows) return;
   const int s = a.n_streams, n_mix = (2 + s) * s, d = static_cast<int>(a.d);
   const HyperWeights& w = a.hyper;
   finish_mix(shares + static_cast<std::int64_t>(row) * n_parts * (n_mix + 1), n_parts, n_mix,
              static_cast<std::int64_t>(s) * d, w.rms_eps, mix);
-  if (threadIdx.x < s) {
-    const int i = threadIdx.x;
-    pre[i] = hc_pre_weight(mix[i], w.scale[0], w.base[i], w.hc_eps);
-    a.post[static_cast<std::int64_t>(row) * s + i] =
-        hc_post_weight(mix[s + i], w.scale[1], w.base[s + i]);
-  }
-  __syncthreads();
-  // The last warp finishes the matrix while the others begin with the streams.
-  if (threadIdx.x / kWarp == blockDim.x / kWarp - 1) {
+  // One block makes what goes back into the streams, the other what goes on: neither waits.
+  if (blockIdx.x == 1) {
+    if (threadIdx.x < s) {
+      a.post[static_cast<std::int64_t>(row) * s + threadIdx.x] =
+          hc_post_weight(mix[s + threadIdx.x], w.scale[1], w.base[s + threadIdx.x]);
+    }
     float* const comb = a.comb + static_cast<std::int64_t>(row) * s * s;
     if (s == 4) {
-      comb_of_4(a, mix, comb);
-    } else if (threadIdx.x % kWarp == 0) {
+      if (threadIdx.x < kWarp) comb_of_4(a, mix, comb);
+    } else if (threadIdx.x == 0) {
       comb_of_row(a, mix, comb);
     }
+    return;
   }
+  if (threadIdx.x < s) {
+    pre[threadIdx.x] = hc_pre_weight(mix[threadIdx.x], w.scale[0], w.base[threadIdx.x], w.hc_eps);
+  }
+  __syncthreads();
   weigh_streams(a.streams + static_cast<std::int64_t>(row) * s * d, pre, s, d, a.norm_weight,
                 w.rms_eps, a.y + static_cast<std::int64_t>(row) * d, memory);
 }
@@ -312,7 +348,7 @@ cudaError_t hc_pre(const Launch& launch, const HcPreArgs& args, const HcPostArgs
     plan.mixed = post->streams;
   }
   if (const cudaError_t error = mix(launch, plan, args.hyper, args.step.max_rows)) return error;
-  return start(launch, hc_pre_kernel, dim3(static_cast<unsigned>(args.step.max_rows)),
+  return start(launch, hc_pre_kernel, dim3(2, static_cast<unsigned>(args.step.max_rows)),
                dim3(kFinishThreads), 0, args, static_cast<const float*>(shares), parts_of(args.d));
 }
 

@@ -31,12 +31,6 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
   extern __shared__ float4 staged[];
   __shared__ float sums[kWarps * kWeights * kRows];
   __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  wait_for_inputs();
-  const int first_row = blockIdx.y * kRows;
-  const int n_rows = *plan.n_rows;
-  if (first_row >= n_rows) return;
-  stage_grid<C>(plan.grid, grid);
-
   int tile = blockIdx.x, p = 0;
   while (tile >= plan.parts[p].tiles_end) ++p;
   if (p > 0) tile -= plan.parts[p - 1].tiles_end;
@@ -45,8 +39,25 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
   const int group_rows = part.n_out / plan.n_groups;
   const int group_tiles = (group_rows + tile_rows - 1) / tile_rows;
   const int group = tile / group_tiles;
-  const int warp = threadIdx.x / kWarp;
+  const int warp = threadIdx.x / kWarp, slice = warp % plan.n_slices;
   const int in_group = (tile % group_tiles) * tile_rows + warp / plan.n_slices * kWeights;
+  if (blockIdx.y == 0) {
+    // The rows' weights, on their way while the kernel before still runs.
+    const std::int64_t row_bytes = static_cast<std::int64_t>(plan.n_in / (C::kQuads * 4)) * 16;
+    const std::int64_t first =
+        static_cast<std::int64_t>(group) * group_rows + min(in_group, group_rows - 1);
+    const std::int64_t n = min(kWeights, max(group_rows - in_group, 0)) * row_bytes;
+    const std::uint8_t* const at = part.planes.plane[0] + first * row_bytes;
+    for (std::int64_t i = (slice * kWarp + threadIdx.x % kWarp) * 128; i < n;
+         i += plan.n_slices * kWarp * 128) {
+      prefetch(at + i);
+    }
+  }
+  wait_for_inputs();
+  const int first_row = blockIdx.y * kRows;
+  const int n_rows = *plan.n_rows;
+  if (first_row >= n_rows) return;
+  stage_grid<C>(plan.grid, grid);
 
   const float* x[kRows];
 #pragma unroll
@@ -65,7 +76,6 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
     row[w] = static_cast<std::int64_t>(group) * group_rows + min(in_group + w, group_rows - 1);
   }
   float sum[kWeights][kRows];
-  const int slice = warp % plan.n_slices;
   products<C, kRows, kWeights>(x, plan.n_in, planes, row, in_group < group_rows, slice,
                                plan.n_slices, staged, grid, sums, sum);
   if (slice != 0 || threadIdx.x % kWarp != 0) return;

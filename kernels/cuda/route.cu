@@ -31,6 +31,15 @@ __global__ void route_kernel(RouteArgs a) {
     }
   }
   __syncwarp();
+  // Up to kHeld offers of a lane stay in registers.
+  constexpr int kHeld = 8;
+  const bool held = a.n_experts <= kHeld * kWarp;
+  unsigned long long own[kHeld];
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int e = lane + k * kWarp;
+    own[k] = held && a.table == nullptr && e < a.n_experts ? offers[e] : 0;
+  }
   int mine[kMaxRouteUsed / kWarp] = {};  // lane l keeps the choices l and l + 32
   for (int i = 0; i < a.n_used; ++i) {
     int chosen;
@@ -38,15 +47,25 @@ __global__ void route_kernel(RouteArgs a) {
       chosen = a.table[static_cast<std::int64_t>(a.step.token[row]) * a.n_used + i];
     } else {
       unsigned long long best = 0;
-      for (int e = lane; e < a.n_experts; e += kWarp) best = offers[e] > best ? offers[e] : best;
+      if (held) {
+#pragma unroll
+        for (int k = 0; k < kHeld; ++k) best = own[k] > best ? own[k] : best;
+      } else {
+        for (int e = lane; e < a.n_experts; e += kWarp) best = offers[e] > best ? offers[e] : best;
+      }
       for (int step = kWarp / 2; step > 0; step /= 2) {
         const unsigned long long other = __shfl_xor_sync(kAllLanes, best, step);
         best = other > best ? other : best;
       }
       chosen = static_cast<int>(~static_cast<std::uint32_t>(best));
-      __syncwarp();
-      if (lane == 0) offers[chosen] = 0;
-      __syncwarp();
+      if (held) {
+#pragma unroll
+        for (int k = 0; k < kHeld; ++k) own[k] = own[k] == best ? 0 : own[k];
+      } else {
+        __syncwarp();
+        if (lane == 0) offers[chosen] = 0;
+        __syncwarp();
+      }
     }
     if (i % kWarp == lane) mine[i / kWarp] = chosen;
   }

@@ -73,10 +73,6 @@ Status check_experts(const char* what, const ExpertWeights& weights, std::int64_
                       static_cast<long long>(d), static_cast<long long>(d),
                       static_cast<long long>(f));
   }
-  if (weights.gate.type != weights.up.type) {
-    return make_error(Errc::incompatible, "compute_cuda: experts: gate of %s is %s, up is %s", what,
-                      dtype_traits(weights.gate.type)->name, dtype_traits(weights.up.type)->name);
-  }
   if (!(weights.clamp > 0)) {
     return make_error(Errc::invalid_argument, "experts: %s are clamped at %g; want more than 0",
                       what, static_cast<double>(weights.clamp));
