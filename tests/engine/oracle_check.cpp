@@ -1,12 +1,12 @@
 // Judges the engine, in exact precision, by logits that two independent engines computed.
 //
-//   oracle_check FOLDER [MODEL...] [--chunks 1,3,...] [--set k=v]
+//   oracle_check VECTORS MODEL.gguf... [--chunks 1,3,...] [--set k=v]
 //
-// FOLDER holds MODEL.gguf (or MODEL-00001-of-0000N.gguf) and vectors/MODEL/. For every prompt and
-// every prefill chunk: argmax at every position, the last logits within the index's tolerance, the
-// bits equal to those of the whole prompt in one chunk; greedy continuations equal; and the same
-// prompts with the training-time rounding on, against their own vectors. Exit status 1 if any
-// fails.
+// VECTORS holds a folder named like each model (for a split model, without the part's number). For
+// every prompt and every prefill chunk: argmax at every position, the last logits within the
+// index's tolerance, the bits equal to those of the whole prompt in one chunk; greedy continuations
+// equal; and the same prompts with the training-time rounding on, against their own vectors. Exit
+// status 1 if any fails.
 
 #include <algorithm>
 #include <cmath>
@@ -155,11 +155,12 @@ void check_simulation(const Oracle& oracle, const std::string& manifest, std::si
 }
 
 int run(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: oracle_check FOLDER [MODEL...] [--chunks 1,3,...] [--set k=v]\n");
+  if (argc < 3) {
+    std::fprintf(stderr,
+                 "usage: oracle_check VECTORS MODEL.gguf... [--chunks 1,3,...] [--set k=v]\n");
     return 2;
   }
-  const fs::path folder = argv[1];
+  const fs::path vectors = argv[1];
   std::vector<std::string> models, extra;
   std::vector<std::size_t> chunks{1024, 1, 3, 4, 5, 127, 128, 129};
   for (int i = 2; i < argc; ++i) {
@@ -178,21 +179,13 @@ int run(int argc, char** argv) {
       models.push_back(word);
     }
   }
-  if (models.empty()) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const std::string name = entry.path().stem().string();
-      if (entry.path().extension() == ".gguf" && name.find("-00002-") == std::string::npos) {
-        models.push_back(name);
-      }
-    }
-    std::sort(models.begin(), models.end());
-  }
   int n_failed = 0, n_passed = 0;
-  for (const std::string& model : models) {
-    const Oracle oracle = read_oracle(folder / "vectors" / model.substr(0, model.find("-0000")));
-    const std::string manifest =
-        ebb::test::cpu_manifest(fs::absolute(folder / (model + ".gguf")).string(), false);
-    std::printf("%s\n", model.c_str());
+  for (const std::string& file : models) {
+    const fs::path model = fs::absolute(file);
+    const std::string name = model.stem().string();
+    const Oracle oracle = read_oracle(vectors / name.substr(0, name.find("-0000")));
+    const std::string manifest = ebb::test::cpu_manifest(model.string(), false);
+    std::printf("%s\n", name.c_str());
     std::vector<Rows> whole;
     for (const std::size_t chunk : chunks) {
       Judge judge{chunk == 1024 ? "whole" : "chunks of " + std::to_string(chunk)};
