@@ -1,6 +1,7 @@
 #include "tools/ebb/generation.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ebb::cli {
 namespace {
@@ -39,8 +40,15 @@ Status Generation::sample(Engine& engine, std::int32_t i) {
     token = sampler_.sample(logits);
   } else {
     EBB_ASSIGN(token, engine.argmax(i));
+    if (token == 0) {  // also what is answered if all logits are NaN
+      EBB_ASSIGN(const std::span<const float> logits, engine.logits(i));
+      if (std::isnan(logits[0])) token = -1;
+    }
   }
-  if (token < 0) return make_error(Errc::internal, "the model's logits are no numbers");
+  if (token < 0) {
+    return make_error(Errc::internal, "new token %zu: the model's logits are no numbers",
+                      tokens_.size() + 1);
+  }
   return take(token);
 }
 
