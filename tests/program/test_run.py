@@ -4,6 +4,7 @@ import fcntl
 import json
 import pathlib
 import signal
+import subprocess
 import unittest
 
 try:
@@ -11,7 +12,7 @@ try:
 except ImportError:  # Python 3.10
     tomllib = None
 
-from support import EBB, ProgramTest, stop
+from support import DEMO, EBB, ProgramTest, stop
 
 SHORT = [{"id": "a", "prompt": "It was a dark", "max_tokens": 6},
          {"id": "b", "tokens": [0, 53, 1022, 717], "max_tokens": 5},
@@ -200,6 +201,28 @@ class Run(ProgramTest):
         lines = self.run_batch(SHORT).err.splitlines()
         self.assertEqual([line.split()[0] for line in lines[:3]], ["1/3", "2/3", "3/3"])
         self.assertNotIn("\r", "".join(lines))
+
+    def test_logits_that_are_no_numbers_end_the_run_as_a_fault(self):
+        model = bytearray((DEMO / "ds4-mini-q8_0.gguf").read_bytes())
+        model[-32768:] = b"\xff" * 32768  # NaN scales in the last layer's shared expert
+        (self.folder / "nan.gguf").write_bytes(model)
+        manifest = self.manifest(model=self.path("nan.gguf"))
+        for settings in ({}, {"temperature": 1}):
+            batch = self.batch([dict(SHORT[0], **settings)])
+            result = self.expect(4, "run", manifest, "-i", batch, "-o", self.path("r.jsonl"))
+            self.assertIn("new token 1: the model's logits are no numbers", result.err)
+
+    def test_a_stderr_that_is_closed_or_full_ends_no_run(self):
+        manifest, batch = self.manifest(), self.batch(SHORT)
+
+        def status(end, *arguments):
+            return subprocess.run(["sh", "-c", f'exec "$@" {end}', "sh", EBB, *arguments],
+                                  timeout=120, stdout=subprocess.DEVNULL).returncode
+
+        for name, end in (("closed.jsonl", "2>&-"), ("full.jsonl", "2>/dev/full")):
+            self.assertEqual(status(end, "run", manifest, "-i", batch, "-o", self.path(name)), 0)
+            self.assertEqual([line["id"] for line in self.results(name)], ["a", "b", "c"])
+            self.assertEqual(status(end, "check", self.path("absent.toml")), 2)
 
 
 class Generate(ProgramTest):

@@ -1,10 +1,9 @@
 #include "tools/ebb/exit_status.h"
 
-#include <fmt/core.h>
-
 #include <string_view>
 
 #include "tools/ebb/lines.h"
+#include "tools/ebb/tell.h"
 
 namespace ebb::cli {
 
@@ -46,7 +45,7 @@ const char* errc_name(Errc code) {
 
 int report(const Error& error) {
   std::string_view rest = error.message;
-  while (!rest.empty()) fmt::print(stderr, "ebb: {}\n", take_line(rest));
+  while (!rest.empty()) tell("ebb: {}\n", take_line(rest));
   return exit_status(error.code);
 }
 

@@ -12,6 +12,7 @@
 #include "tools/ebb/interrupt.h"
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/tell.h"
 
 namespace ebb::cli {
 namespace {
@@ -91,7 +92,7 @@ Result<int> generate(const GenerateArgs& args) {
   EBB_ASSIGN(const bool is_through, run_jobs(*engine, hooks));
   std::fputc('\n', stdout);
   if (!is_through) return kInterrupted;
-  fmt::print(stderr, "{}\n", summary);
+  tell("{}\n", summary);
   return kDone;
 }
 

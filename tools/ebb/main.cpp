@@ -1,6 +1,6 @@
 // The program: one file per sub-command, this one puts them together.
 
-#include <fmt/core.h>
+#include <fcntl.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -10,9 +10,24 @@
 #include "core/api/module.h"
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
+#include "tools/ebb/tell.h"
+
+namespace {
+
+// Of a descriptor that is closed at the start, the next file that is opened would take the number:
+// messages would go into the results. A stand-in that cannot be used in that direction keeps it.
+void occupy_standard_streams() {
+  for (const int stream : {0, 1, 2}) {
+    if (::fcntl(stream, F_GETFD) == -1)
+      (void)::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace ebb::cli;
+  occupy_standard_streams();
   CLI::App app{
       "Runs DeepSeek-V4-class GGUF models; every part is a module that a TOML manifest names."};
   app.name("ebb");
@@ -33,15 +48,15 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    fmt::print(stderr, "ebb: standard output cannot be written\n");
+    tell("ebb: standard output cannot be written\n");
     return kFault;
   } catch (const CLI::ParseError& thrown) {
     return app.exit(thrown) == 0 ? kDone : kBadInput;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "ebb: out of memory\n");
+    tell("ebb: out of memory\n");
     return kDoesNotFit;
   } catch (const std::exception& thrown) {
-    fmt::print(stderr, "ebb: {}\n", thrown.what());
+    tell("ebb: {}\n", thrown.what());
     return kFault;
   }
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "tools/ebb/tell.h"
 
 namespace ebb::cli {
 namespace {
@@ -26,7 +27,7 @@ Progress::Progress(std::int64_t n_requests, std::uint64_t work, bool is_terminal
 }
 
 Progress::~Progress() {
-  if (is_drawn_) fmt::print(stderr, "\n");
+  if (is_drawn_) tell("\n");
 }
 
 void Progress::feeding(std::string_view id, std::uint64_t work, std::int64_t fed,
@@ -43,7 +44,7 @@ void Progress::finished(std::uint64_t work, std::string_view line) {
   if (is_terminal_) {
     redraw(true);
   } else {
-    fmt::print(stderr, "{}/{} {}\n", n_finished_, n_requests_, line);
+    tell("{}/{} {}\n", n_finished_, n_requests_, line);
   }
 }
 
@@ -63,8 +64,7 @@ void Progress::redraw(bool now) {
   if (!is_terminal_ || (!now && time - drawn_ < kRedrawEvery)) return;
   drawn_ = time;
   is_drawn_ = true;
-  fmt::print(stderr, "\r{:<{}}", draw(std::chrono::duration<double>(time - start_).count()),
-             kLineWidth);
+  tell("\r{:<{}}", draw(std::chrono::duration<double>(time - start_).count()), kLineWidth);
   std::fflush(stderr);
 }
 

@@ -19,6 +19,7 @@
 #include "tools/ebb/results_file.h"
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/tell.h"
 
 namespace ebb::cli {
 namespace {
@@ -63,14 +64,14 @@ class BatchRun {
     progress_.reset();
     if (!through) return through.error();
     if (!*through) {
-      fmt::print(stderr, "interrupted: {} of {} requests are done; go on with --resume\n", n_done_,
-                 lines_.size());
+      tell("interrupted: {} of {} requests are done; go on with --resume\n", n_done_,
+           lines_.size());
       return kInterrupted;
     }
     const double elapsed =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    fmt::print(stderr, "{} requests done, {} failed, {:.1f} s, {} prompt + {} new tokens\n",
-               n_done_ - n_new_failed_, n_new_failed_, elapsed, n_prompt_tokens_, n_new_tokens_);
+    tell("{} requests done, {} failed, {:.1f} s, {} prompt + {} new tokens\n",
+         n_done_ - n_new_failed_, n_new_failed_, elapsed, n_prompt_tokens_, n_new_tokens_);
     return n_failed_ > 0 ? kSomeFailed : kDone;
   }
 
@@ -142,10 +143,10 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
   const std::vector<std::string>& before = results.manifests();
   const bool is_first = before.empty() || before.front() == manifest.hash();
   if (!is_first) {
-    fmt::print(stderr,
-               "ebb: warning: {} holds results of manifest {}; this run's is {}, and its results "
-               "say so\n",
-               printable(output), printable(before.front(), 32), manifest.hash());
+    tell(
+        "ebb: warning: {} holds results of manifest {}; this run's is {}, and its results "
+        "say so\n",
+        printable(output), printable(before.front(), 32), manifest.hash());
   }
   const std::string middle = is_first ? "" : "." + manifest.hash();
   std::error_code error;
