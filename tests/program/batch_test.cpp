@@ -159,6 +159,17 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_no_request_says_what_is_wrong) {
   says(R"({"id":"a","messages":["x"]})", "messages[0]");
 }
 
+BOOST_AUTO_TEST_CASE(nesting_has_a_limit_that_brackets_in_text_do_not_reach) {
+  for (const std::size_t depth : {64U, 100000U}) {  // and the object around them
+    const std::string deep =
+        R"({"id": )" + std::string(depth, '[') + std::string(depth, ']') + R"(, "prompt": "x"})";
+    BOOST_TEST(mistake(deep) == "no valid JSON: nested more than 64 deep");
+  }
+  const std::string brackets(1000, '[');
+  const Request request = parse(R"({"id": "a", "prompt": "\\\"\\)" + brackets + "\"}");
+  BOOST_TEST(*request.prompt == "\\\"\\" + brackets);
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_counts_lines_and_skips_blank_ones) {
   const std::string text =
       "\n{\"id\":\"a\",\"prompt\":\"x\"}\r\n  \n{\"id\":\"b\",\"prompt\":\"y\"}";

@@ -11,6 +11,30 @@ namespace ebb::cli {
 
 using nlohmann::json;
 
+namespace {
+
+// Printing a value recurses into it.
+constexpr int kMaxDepth = 64;
+
+bool is_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string) {
+      if (c == '\\') ++i;  // whatever stands behind it does not end the string
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 Fields::Fields(const json& object, std::string what) : object_(object), what_(std::move(what)) {
   if (!object_.is_object()) {
     mistake_ = what_.empty() ? "want a JSON object" : what_ + ": want an object";
@@ -104,6 +128,10 @@ bool read_ids(const json& value, std::vector<std::int32_t>& ids) {
 }
 
 Result<json> parse_json(std::string_view text) {
+  if (is_too_deep(text)) {
+    return Error{Errc::invalid_argument,
+                 fmt::format("no valid JSON: nested more than {} deep", kMaxDepth)};
+  }
   try {
     return json::parse(text);
   } catch (const json::parse_error& thrown) {
