@@ -84,6 +84,16 @@ class Quality(ProgramTest):
         self.expect_refused("p.jsonl:1: ", "eval", "needles", self.manifest(), "-i",
                             self.batch([{"id": "a", "prompt": "x"}]))
 
+    def test_needles_of_one_id_are_refused(self):
+        needle = {"id": "a", "prompt": "x", "answer": "y"}
+        self.expect_refused("p.jsonl:2: id a stands in line 1 already", "eval", "needles",
+                            self.manifest(), "-i", self.batch([needle, needle]))
+
+    def test_a_needle_that_is_too_long_is_named_in_plain_characters(self):
+        needle = {"id": "a\x1b[2J", "prompt": "x " * 600, "answer": "y"}
+        result = self.expect(2, "eval", "needles", self.manifest(), "-i", self.batch([needle]))
+        self.assertIn(r"needle a\x1b[2J: the prompt has", result.err)
+
     def test_perplexity_agrees_with_another_engine(self):
         want = json.loads((DATA / "prose_heldout.json").read_text())["mean_nll_by_512"][0]
         arguments = ("eval", "perplexity", self.manifest(), "-i", DATA / "prose_heldout.txt",

@@ -59,6 +59,7 @@ struct Bucket {
 Result<std::vector<Needle>> parse_needles(std::string_view text, const std::string& name,
                                           std::int64_t limit) {
   std::vector<Needle> needles;
+  std::unordered_map<std::string, int> line_of_id;
   for (int number = 1; !text.empty(); ++number) {
     const std::string_view line = take_line(text);
     if (is_blank(line)) continue;
@@ -76,6 +77,10 @@ Result<std::vector<Needle>> parse_needles(std::string_view text, const std::stri
     Needle needle{field("id"), field("prompt"), field("answer")};
     if (needle.id.empty() || needle.prompt.empty() || needle.answer.empty()) {
       return fail("want id, prompt and answer, all text");
+    }
+    if (const auto [first, is_new] = line_of_id.emplace(needle.id, number); !is_new) {
+      return fail(
+          fmt::format("id {} stands in line {} already", printable(needle.id, 60), first->second));
     }
     needles.push_back(std::move(needle));
   }
@@ -131,7 +136,8 @@ class NeedleRun {
     const Needle& needle = needles_[next_++];
     EBB_ASSIGN(std::vector<std::int32_t> prompt, engine_.tokenizer()->encode(needle.prompt, true));
     if (const Status status = check_prompt(engine_, prompt); !status) {
-      return Error{status.error().code, needle.id + ": " + status.error().message};
+      return Error{status.error().code,
+                   fmt::format("needle {}: {}", printable(needle.id, 60), status.error().message)};
     }
     GenerationSettings settings;  // greedy
     settings.max_tokens = kMaxAnswerTokens;
