@@ -25,6 +25,9 @@ constexpr std::int32_t kMaxWidth = 1 << 20;
 constexpr std::int32_t kMaxHeads = 4096;
 constexpr std::int32_t kMaxHeadWidth = 4096;
 constexpr std::int32_t kMaxVocabulary = 1 << 24;
+// What the ops can do (kernels/hyper.h, kernels/cpu/route.h); known here so that the key is named.
+constexpr std::int32_t kMaxStreams = 8;
+constexpr std::int32_t kMaxExpertsUsed = 64;
 
 /// `text` from the file, harmless in a message.
 std::string shown(std::string_view text) {
@@ -202,7 +205,7 @@ Status read_streams(const Metadata& metadata, Config& config) {
   double epsilon = 0;
   EBB_ASSIGN(epsilon, metadata.number("attention.layer_norm_rms_epsilon", kLeastEpsilon, 1));
   config.rms_eps = static_cast<float>(epsilon);
-  EBB_TRY(metadata.read("hyper_connection.count", 1, 16, config.n_streams));
+  EBB_TRY(metadata.read("hyper_connection.count", 1, kMaxStreams, config.n_streams));
   EBB_TRY(
       metadata.read("hyper_connection.sinkhorn_iterations", 1, 1000, config.sinkhorn_iterations));
   EBB_ASSIGN(epsilon, metadata.number("hyper_connection.epsilon", kLeastEpsilon, 1));
@@ -213,7 +216,8 @@ Status read_streams(const Metadata& metadata, Config& config) {
 Status read_experts(const Metadata& metadata, Config& config) {
   constexpr std::int64_t kSqrtSoftplus = 4;  // the format's number of the score function
   EBB_TRY(metadata.read("expert_count", 1, 1 << 16, config.n_experts));
-  EBB_TRY(metadata.read("expert_used_count", 1, config.n_experts, config.n_experts_used));
+  EBB_TRY(metadata.read("expert_used_count", 1, std::min(config.n_experts, kMaxExpertsUsed),
+                        config.n_experts_used));
   EBB_TRY(metadata.integer_or("expert_shared_count", 1, 1, 1));
   EBB_TRY(metadata.read("expert_feed_forward_length", 1, kMaxWidth, config.d_expert));
   EBB_TRY(metadata.integer_or("expert_gating_func", kSqrtSoftplus, kSqrtSoftplus, kSqrtSoftplus));

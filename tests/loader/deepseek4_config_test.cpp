@@ -195,6 +195,7 @@ BOOST_AUTO_TEST_CASE(bounds_every_integer) {
     refuses_key(key, std::string("2"), "wrong type: a string");
     refuses_key(key, std::vector<std::int64_t>{2, 2, 2}, "wrong type: an array");
   }
+  refuses_key("hyper_connection.count", std::int64_t{9}, "9 is out of range 1..8");
   refuses_key("hash_layer_count", std::int64_t{4}, "4 is out of range 0..3");
   refuses_key("leading_dense_block_count", std::int64_t{1}, "1 is not supported");
   refuses_key("expert_group_count", std::int64_t{8}, "8 is out of range 0..1");
@@ -233,6 +234,10 @@ BOOST_AUTO_TEST_CASE(checks_rules_between_keys) {
   refuses_key("attention.compress_ratios", std::vector<double>{0, 4, 128}, "wrong type");
 
   FakeModel model = FakeModel::valid();
+  model.set("deepseek4.expert_count", std::int64_t{100});
+  model.set("deepseek4.expert_used_count", std::int64_t{65});
+  refuses(model, "fake: key deepseek4.expert_used_count: ", "65 is out of range 1..64");
+  model = FakeModel::valid();
   model.set("deepseek4.attention.head_count", std::int64_t{3});
   refuses(model, "fake: key deepseek4.attention.output_group_count: ", "2 groups do not divide");
   model = FakeModel::valid();
