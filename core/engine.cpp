@@ -179,14 +179,13 @@ Status Engine::step(std::span<const StepRow> rows) {
   EBB_TRY(comm_->broadcast(std::as_writable_bytes(std::span(step_host_)), 0));
   EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
                           step_host_.size() * sizeof(std::int32_t)));
-  const Plan& plan = step_host_[0] <= plans_.front().max_rows && n_out <= plans_.front().max_rows
-                         ? plans_.front()
-                         : plans_.back();
-  EBB_TRY(compute_->run(plan.id));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    length_[static_cast<std::size_t>(rows[i].sequence)] = pos[i] + 1;
+  const std::int32_t n_rows = step_host_[0];
+  n_out_ = step_host_[1];
+  const std::int32_t few = plans_.front().max_rows;
+  EBB_TRY(compute_->run((n_rows <= few && n_out_ <= few ? plans_.front() : plans_.back()).id));
+  for (std::int32_t i = 0; i < n_rows; ++i) {
+    length_[static_cast<std::size_t>(seq[i])] = pos[i] + 1;
   }
-  n_out_ = n_out;
   return ok_status();
 }
 

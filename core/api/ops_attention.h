@@ -11,11 +11,11 @@ namespace ebb {
 // c < (pos + 1) / ratio.
 
 /// How a key-value row or index key is stored; one row is contiguous and self-contained.
-///   kv  f32, f16: d values. fp8: d - n_rot e4m3 bytes, n_rot bf16 values, one e8m0 scale byte per
-///   64
-///       of the e4m3 values, padding to a multiple of 8 bytes (d 512, n_rot 64: 584 bytes)
-///   key f32: d values. fp8: d e4m3 bytes + one f32 scale. fp4: d/2 bytes (value 2i in the low
-///       nibble) + one e8m0 scale byte per 32 values
+///   kv f32, f16: d values.
+///   kv fp8: d - n_rot e4m3 bytes, n_rot bf16 values, one e8m0 scale byte per 64 of the e4m3
+///   values, padding to a multiple of 8 bytes (d 512, n_rot 64: 584 bytes). key f32: d values. key
+///   fp8: d e4m3 bytes, one f32 scale. key fp4: d/2 bytes (value 2i in the low nibble), one e8m0
+///   scale byte per 32 values.
 enum class RowFormat : std::int32_t { f32, f16, fp8, fp4 };
 
 /// Rounding that the model was trained with, applied before a vector is stored or compared.

@@ -111,7 +111,8 @@ struct HcHeadArgs {
   std::int64_t d = 0;
 };
 
-/// ids[i] = index of the largest of logits[i]; ties to the lower id, NaN never wins.
+/// ids[i] = index of the largest of logits[i]; ties to the lower id; NaN never wins, and a row of
+/// nothing but NaN gives 0.
 struct ArgmaxArgs {
   const std::int32_t* n_rows = nullptr;
   std::int32_t max_rows = 0;

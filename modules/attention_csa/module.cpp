@@ -3,6 +3,7 @@
 // compressor's state. Every row of a step goes through the same ops in the same order whatever the
 // step's size, so prefill in any chunking and decode leave the same state.
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -103,6 +104,9 @@ class AttentionCsa final : public Attention {
 
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     const std::int64_t rows = shape.max_rows;
+    // Whoever may choose more chunks than there can be takes all of them.
+    top_k_ = static_cast<std::int32_t>(
+        std::min<std::int64_t>(config_.top_k, (shape.max_context + 3) / 4));
     for (Layer& layer : layers_) {
       layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, config_.n_rot,
                              kv_format_, "window rows");
@@ -137,7 +141,7 @@ class AttentionCsa final : public Attention {
     index_q_ =
         arena.take<float>(rows * config_.n_index_heads * config_.d_index, "attention scratch");
     index_weight_ = arena.take<float>(rows * config_.n_index_heads, "attention scratch");
-    ids_ = arena.take<std::int32_t>(rows * config_.top_k, "attention scratch");
+    ids_ = arena.take<std::int32_t>(rows * top_k_, "attention scratch");
     count_ = arena.take<std::int32_t>(rows, "attention scratch");
   }
 
@@ -175,7 +179,7 @@ class AttentionCsa final : public Attention {
     if (layer.ratio == 4) {
       attend.ids = ids_;
       attend.count = count_;
-      attend.top_k = config_.top_k;
+      attend.top_k = top_k_;
     }
     attend.sink = layer.sink;
     attend.scale = 1.0F / std::sqrt(static_cast<float>(config_.d_head));
@@ -270,7 +274,7 @@ class AttentionCsa final : public Attention {
     select.n_heads = config_.n_index_heads;
     select.d = config_.d_index;
     select.ratio = layer.ratio;
-    select.top_k = config_.top_k;
+    select.top_k = top_k_;
     select.ids = ids_;
     select.count = count_;
     return ops.select(select);
@@ -308,6 +312,7 @@ class AttentionCsa final : public Attention {
   Rounding kv_rounding_ = Rounding::none;
   Rounding index_rounding_ = Rounding::none;
   std::vector<Layer> layers_;
+  std::int32_t top_k_ = 0;  // of the session
 
   // Compute memory, carved per session; scratch is shared by all layers.
   double* window_frequency_memory_ = nullptr;

@@ -77,13 +77,14 @@ class ComputeCpu final : public Compute {
 
   Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
     bytes = std::max<std::uint64_t>(bytes, 1);
-    if (settings_.memory_limit > 0 &&
-        (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
+    const std::uint64_t used = allocated_ + copied_;
+    const std::uint64_t limit = settings_.memory_limit;
+    if (limit > 0 && (bytes > limit || used > limit - bytes)) {
       return make_error(
           Errc::out_of_memory,
           "compute_cpu: %s needs %llu bytes, %llu are in use and memory_limit is %llu", what,
-          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(allocated_),
-          static_cast<unsigned long long>(settings_.memory_limit));
+          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
+          static_cast<unsigned long long>(limit));
     }
     void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
