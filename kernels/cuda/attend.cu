@@ -1,5 +1,5 @@
 // A row's keys (window, then chunks, in order) are cut into tiles of kTile, and the tiles into up
-// to kMaxSplits runs of neighbours. A block takes kHeads heads, which share every key, through the
+// to kMaxSplits runs of neighbours. A block takes a few heads, which share every key, through the
 // tiles of one run with an online softmax; runs are joined in order, beginning with the sink. The
 // cut depends on the number of the row's keys alone.
 //
@@ -21,7 +21,8 @@ constexpr int kAttendThreads = 256;
 constexpr int kAttendWarps = kAttendThreads / kWarp;
 constexpr int kTile = 32;     // keys; one per lane in the softmax
 constexpr int kWarpKeys = 4;  // keys that a warp holds in registers
-constexpr int kHeads = 16;    // heads of a block
+constexpr int kManyHeads = 16;  // heads of a block when there are rows enough
+constexpr int kFewHeads = 8;    // and when there are not
 constexpr int kMaxSplits = 24;
 constexpr int kSplitRows = 16;  // more rows than this join as they go
 
@@ -90,7 +91,7 @@ __device__ __forceinline__ State sink_state(float sink) {
   return {sink, sink == -INFINITY ? 0.0f : 1.0f};
 }
 
-template <int kWidth>
+template <int kWidth, int kHeads>
 struct Shared {
   float q[kHeads][kWidth];
   float tile[kTile][kWidth];
@@ -114,9 +115,9 @@ __device__ __forceinline__ const std::byte* key_at(const AttendArgs& a, int seq,
 }
 
 /// Decodes the keys [first, first + n) of the row into the tile; the rest is zero.
-template <int kWidth>
+template <int kWidth, int kHeads>
 __device__ void load_tile(const AttendPlan& plan, int seq, const Keys& keys, int first, int n,
-                          Shared<kWidth>& s) {
+                          Shared<kWidth, kHeads>& s) {
   const AttendArgs& a = plan.args;
   const int begin = threadIdx.x / kWarp * kWarpKeys, lane = threadIdx.x % kWarp;
   const bool chunks_plain = a.chunks.data == nullptr || a.chunks.format == RowFormat::f32;
@@ -165,8 +166,8 @@ __device__ void load_tile(const AttendPlan& plan, int seq, const Keys& keys, int
 
 /// Scores of all heads against the warp's keys. The four sums of a head are folded together: after
 /// two exchanges a lane is left with one of them.
-template <int kWidth>
-__device__ void score_tile(Shared<kWidth>& s) {
+template <int kWidth, int kHeads>
+__device__ void score_tile(Shared<kWidth, kHeads>& s) {
   constexpr int kQuads = kWidth / 128;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   float4 key[kWarpKeys][kQuads];
@@ -200,8 +201,8 @@ __device__ void score_tile(Shared<kWidth>& s) {
 }
 
 /// Turns the scores of n keys into weights and moves the states on.
-template <int kWidth>
-__device__ void soften_tile(int n, float scale, Shared<kWidth>& s) {
+template <int kWidth, int kHeads>
+__device__ void soften_tile(int n, float scale, Shared<kWidth, kHeads>& s) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int h = warp; h < kHeads; h += kAttendWarps) {
@@ -221,7 +222,7 @@ __device__ void soften_tile(int n, float scale, Shared<kWidth>& s) {
 }
 
 /// How the threads of a block share the sums: each has two dims of kOwnHeads heads.
-template <int kWidth>
+template <int kWidth, int kHeads>
 struct Own {
   static constexpr int kThreadsPerSet = kWidth / 2;
   static constexpr int kOwnHeads = kHeads * kThreadsPerSet / kAttendThreads;
@@ -232,11 +233,12 @@ struct Own {
 };
 
 /// The tiles of one split: s.state and `sum` on return.
-template <int kWidth>
+template <int kWidth, int kHeads>
 __device__ void run_split(const AttendPlan& plan, int seq, const Keys& keys, int split,
-                          Shared<kWidth>& s, float2 (&sum)[Own<kWidth>::kOwnHeads]) {
-  constexpr int kOwnHeads = Own<kWidth>::kOwnHeads;
-  const int dim = Own<kWidth>::dim(), head = Own<kWidth>::head();
+                          Shared<kWidth, kHeads>& s,
+                          float2 (&sum)[Own<kWidth, kHeads>::kOwnHeads]) {
+  constexpr int kOwnHeads = Own<kWidth, kHeads>::kOwnHeads;
+  const int dim = Own<kWidth, kHeads>::dim(), head = Own<kWidth, kHeads>::head();
 #pragma unroll
   for (int h = 0; h < kOwnHeads; ++h) sum[h] = make_float2(0, 0);
   if (threadIdx.x < kHeads) s.state[threadIdx.x] = {-INFINITY, 0.0f};
@@ -270,8 +272,9 @@ __device__ void run_split(const AttendPlan& plan, int seq, const Keys& keys, int
   __syncthreads();
 }
 
-template <int kWidth>
-__device__ void load_queries(const AttendArgs& a, int row, int first_head, Shared<kWidth>& s) {
+template <int kWidth, int kHeads>
+__device__ void load_queries(const AttendArgs& a, int row, int first_head,
+                             Shared<kWidth, kHeads>& s) {
   const float* const q = a.q + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
   constexpr int kQuads = kHeads * kWidth / 4 / kAttendThreads;  // of a thread
   if (a.d == kWidth) {
@@ -309,10 +312,10 @@ __device__ __forceinline__ void write_pair(const AttendArgs& a, int row, int hea
   out[1] = pair[1];
 }
 
-template <int kWidth>
+template <int kWidth, int kHeads>
 __global__ void __launch_bounds__(kAttendThreads) attend_split_kernel(AttendPlan plan) {
   extern __shared__ float4 memory[];
-  Shared<kWidth>& s = *reinterpret_cast<Shared<kWidth>*>(memory);
+  Shared<kWidth, kHeads>& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
   wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int split = blockIdx.x, first_head = blockIdx.y * kHeads, row = blockIdx.z;
@@ -320,18 +323,18 @@ __global__ void __launch_bounds__(kAttendThreads) attend_split_kernel(AttendPlan
   const Keys keys(a, row);
   if (split >= keys.n_splits) return;
   load_queries(a, row, first_head, s);
-  float2 sum[Own<kWidth>::kOwnHeads];
-  run_split<kWidth>(plan, a.step.seq[row], keys, split, s, sum);
-  const int dim = Own<kWidth>::dim();
+  float2 sum[Own<kWidth, kHeads>::kOwnHeads];
+  run_split<kWidth, kHeads>(plan, a.step.seq[row], keys, split, s, sum);
+  const int dim = Own<kWidth, kHeads>::dim();
 #pragma unroll
-  for (int h = 0; h < Own<kWidth>::kOwnHeads; ++h) {
-    const int head = first_head + Own<kWidth>::head() + h;
+  for (int h = 0; h < Own<kWidth, kHeads>::kOwnHeads; ++h) {
+    const int head = first_head + Own<kWidth, kHeads>::head() + h;
     if (head >= a.n_heads) break;
     const std::int64_t slot =
         (static_cast<std::int64_t>(row) * a.n_heads + head) * kMaxSplits + split;
     *reinterpret_cast<float2*>(plan.partial + slot * kWidth + dim) = sum[h];
     if (dim == 0) {
-      const State state = s.state[Own<kWidth>::head() + h];
+      const State state = s.state[Own<kWidth, kHeads>::head() + h];
       plan.state[slot] = make_float2(state.largest, state.total);
     }
   }
@@ -360,18 +363,18 @@ __global__ void __launch_bounds__(kWidth / 2) attend_join_kernel(AttendPlan plan
   write_pair(a, row, head, dim, sum, state.total);
 }
 
-template <int kWidth>
+template <int kWidth, int kHeads>
 __global__ void __launch_bounds__(kAttendThreads) attend_rows_kernel(AttendPlan plan) {
   extern __shared__ float4 memory[];
-  Shared<kWidth>& s = *reinterpret_cast<Shared<kWidth>*>(memory);
-  constexpr int kOwnHeads = Own<kWidth>::kOwnHeads;
+  Shared<kWidth, kHeads>& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
+  constexpr int kOwnHeads = Own<kWidth, kHeads>::kOwnHeads;
   wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int first_head = blockIdx.x * kHeads, row = blockIdx.y;
   if (row >= *a.step.n_rows) return;
   const Keys keys(a, row);
   load_queries(a, row, first_head, s);
-  const int own_head = Own<kWidth>::head();
+  const int own_head = Own<kWidth, kHeads>::head();
   float2 all[kOwnHeads];
   State state[kOwnHeads];
 #pragma unroll
@@ -382,7 +385,7 @@ __global__ void __launch_bounds__(kAttendThreads) attend_rows_kernel(AttendPlan 
   }
   for (int split = 0; split < keys.n_splits; ++split) {
     float2 sum[kOwnHeads];
-    run_split<kWidth>(plan, a.step.seq[row], keys, split, s, sum);
+    run_split<kWidth, kHeads>(plan, a.step.seq[row], keys, split, s, sum);
 #pragma unroll
     for (int h = 0; h < kOwnHeads; ++h) {
       const Factors f = join(state[h], s.state[own_head + h]);
@@ -394,7 +397,8 @@ __global__ void __launch_bounds__(kAttendThreads) attend_rows_kernel(AttendPlan 
 #pragma unroll
   for (int h = 0; h < kOwnHeads; ++h) {
     const int head = first_head + own_head + h;
-    if (head < a.n_heads) write_pair(a, row, head, Own<kWidth>::dim(), all[h], state[h].total);
+    if (head < a.n_heads)
+      write_pair(a, row, head, Own<kWidth, kHeads>::dim(), all[h], state[h].total);
   }
 }
 
@@ -403,18 +407,23 @@ int width_of(std::int32_t d) { return d <= 128 ? 128 : d <= 256 ? 256 : 512; }
 template <int kWidth>
 cudaError_t run(const Launch& launch, AttendPlan plan) {
   const AttendArgs& a = plan.args;
-  const auto groups = static_cast<unsigned>((a.n_heads + kHeads - 1) / kHeads);
+  const bool many = a.step.max_rows > kSplitRows;
+  const int heads = many ? kManyHeads : kFewHeads;
+  const auto groups = static_cast<unsigned>((a.n_heads + heads - 1) / heads);
   const auto rows = static_cast<unsigned>(a.step.max_rows);
-  const std::size_t bytes = sizeof(Shared<kWidth>);
-  if (a.step.max_rows > kSplitRows) {
-    if (const cudaError_t error = allow_shared(attend_rows_kernel<kWidth>, bytes)) return error;
-    return start(launch, attend_rows_kernel<kWidth>, dim3(groups, rows), dim3(kAttendThreads),
-                 bytes, plan);
+  const std::size_t bytes =
+      many ? sizeof(Shared<kWidth, kManyHeads>) : sizeof(Shared<kWidth, kFewHeads>);
+  if (many) {
+    if (const cudaError_t error = allow_shared(attend_rows_kernel<kWidth, kManyHeads>, bytes))
+      return error;
+    return start(launch, attend_rows_kernel<kWidth, kManyHeads>, dim3(groups, rows),
+                 dim3(kAttendThreads), bytes, plan);
   }
   plan.partial = reinterpret_cast<float*>(launch.workspace);
   const std::int64_t slots = std::int64_t{a.step.max_rows} * a.n_heads * kMaxSplits;
   plan.state = reinterpret_cast<float2*>(plan.partial + slots * kWidth);
-  if (const cudaError_t error = allow_shared(attend_split_kernel<kWidth>, bytes)) return error;
+  if (const cudaError_t error = allow_shared(attend_split_kernel<kWidth, kFewHeads>, bytes))
+    return error;
   // No more splits than the row that sees most can fill.
   std::int64_t most = a.window;
   if (a.chunks.data != nullptr) {
@@ -422,8 +431,8 @@ cudaError_t run(const Launch& launch, AttendPlan plan) {
   }
   const auto splits =
       static_cast<unsigned>(std::min<std::int64_t>(kMaxSplits, (most + kTile - 1) / kTile));
-  const cudaError_t error = start(launch, attend_split_kernel<kWidth>, dim3(splits, groups, rows),
-                                  dim3(kAttendThreads), bytes, plan);
+  const cudaError_t error = start(launch, attend_split_kernel<kWidth, kFewHeads>,
+                                  dim3(splits, groups, rows), dim3(kAttendThreads), bytes, plan);
   if (error != cudaSuccess) return error;
   return start(launch, attend_join_kernel<kWidth>, dim3(static_cast<unsigned>(a.n_heads), rows),
                dim3(kWidth / 2), 0, plan);

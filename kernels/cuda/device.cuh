@@ -24,8 +24,8 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
-/// Asks for the line at `at` to be brought to the L2 cache. What never changes, weights, can be asked
-/// for before wait_for_inputs.
+/// Asks for the line at `at` to be brought to the L2 cache. What never changes, weights, can be
+/// asked for before wait_for_inputs.
 __device__ __forceinline__ void prefetch(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }

@@ -1,11 +1,12 @@
 #include "kernels/cuda/experts_plain.cuh"
 #include "kernels/cuda/tensor_dot.cuh"
+#include "kernels/quant_grids.h"
 
 namespace ebb::cuda {
 namespace {
 
-/// The codebook of IQ2_XXS as eight 4-bit numbers a codeword: 0, 1, 2 for magnitudes 8, 25, 43.
-__device__ __forceinline__ void stage_nibbles(const std::uint64_t* grid, std::uint32_t* shared) {
+/// The tables of TensorCodec<iq2_xxs>, from the codebook.
+__device__ __forceinline__ void stage_tables(const std::uint64_t* grid, std::uint32_t* shared) {
   for (int i = threadIdx.x; i < 256; i += blockDim.x) {
     const std::uint64_t codeword = grid[i];
     std::uint32_t nibbles = 0;
@@ -15,6 +16,13 @@ __device__ __forceinline__ void stage_nibbles(const std::uint64_t* grid, std::ui
       nibbles |= (magnitude == 8 ? 0u : magnitude == 25 ? 1u : 2u) << (4 * v);
     }
     shared[i] = nibbles;
+  }
+  for (int i = threadIdx.x; i < 128; i += blockDim.x) {
+    const std::uint32_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i));
+    std::uint32_t nibbles = 0;
+#pragma unroll
+    for (int v = 0; v < 8; ++v) nibbles |= (signs >> v & 1u) << (4 * v + 2);
+    shared[256 + i] = nibbles;
   }
 }
 
@@ -26,37 +34,39 @@ __device__ void tensor_block(const Product& p, int piece, int tile) {
   auto* const tensor_staged = reinterpret_cast<uint2*>(staged);
   __shared__ float memory[kTensorThreads * kMats * kTensorSets<kRows> * 4];
   __shared__ float inverse[kRows];
-  __shared__ std::uint32_t grid[C::kGrid ? 256 : 1];
+  __shared__ std::uint32_t grid[C::kGrid ? kTensorTables : 1];
   const PieceRows<kRows> rows(p, piece);
   if (rows.expert < 0) return;
-  if constexpr (C::kGrid) stage_nibbles(p.grid, grid);
+  if constexpr (C::kGrid) stage_tables(p.grid, grid);
   tensor_stage<kType, kRows>(rows.in, p.n_in, tensor_staged, inverse, memory);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int first = tile * kTensorRows + warp / kTensorSlices * 16;
   const std::int64_t matrix = static_cast<std::int64_t>(rows.expert) * p.n_out;
   Planes planes[kMats];
   planes[0] = p.a;
   if constexpr (kMats == 2) planes[1] = p.b;
-  float sum[kMats][kTensorSets<kRows>][4];
-  tensor_sums<kType, kRows, kMats>(planes, matrix + min(first + lane / 4, p.n_out - 1),
-                                   matrix + min(first + lane / 4 + 8, p.n_out - 1), p.n_in / 256,
-                                   warp % kTensorSlices, tensor_staged, grid, sum);
-  __syncthreads();
-  tensor_finish<kRows, kMats>(sum, memory, inverse,
-                              [&](int row, int r, const float(&values)[kMats]) {
+  const int begin = tile * kTensorTiles * kTensorRows;
+  const int end = min(begin + kTensorTiles * kTensorRows, p.n_out);
+  for (int at = begin; at < end; at += kTensorRows) {
+    const int first = at + warp / kTensorSlices * 16;
+    float sum[kMats][kTensorSets<kRows>][4];
+    tensor_sums<kType, kRows, kMats>(planes, matrix + min(first + lane / 4, p.n_out - 1),
+                                     matrix + min(first + lane / 4 + 8, p.n_out - 1), p.n_in / 256,
+                                     warp % kTensorSlices, tensor_staged, grid, sum);
+    __syncthreads();  // `memory` has been read
+    tensor_finish<kRows, kMats>(
+        sum, memory, inverse, [&](int row, int r, const float(&values)[kMats]) {
 #pragma unroll
-                                for (int i = 0; i < kRows; ++i) {
-                                  // A constant index keeps the pointers in registers.
-                                  if (i != r || rows.in[i] == nullptr || first + row >= p.n_out) {
-                                    continue;
-                                  }
-                                  if constexpr (kMats == 2) {
-                                    rows.out[i][first + row] = gated(values[0], values[1], p.clamp);
-                                  } else {
-                                    rows.out[i][first + row] = values[0];
-                                  }
-                                }
-                              });
+          for (int i = 0; i < kRows; ++i) {
+            // A constant index keeps the pointers in registers.
+            if (i != r || rows.in[i] == nullptr || first + row >= p.n_out) continue;
+            if constexpr (kMats == 2) {
+              rows.out[i][first + row] = gated(values[0], values[1], p.clamp);
+            } else {
+              rows.out[i][first + row] = values[0];
+            }
+          }
+        });
+  }
 }
 
 template <DType kType, int kRows, int kMats>
@@ -71,7 +81,8 @@ cudaError_t launch_tensor(const Launch& launch, const Product& p, std::int64_t p
   const auto kernel = tensor_kernel<kType, kRows, kMats>;
   if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
   return start(launch, kernel,
-               dim3(static_cast<unsigned>((p.n_out + kTensorRows - 1) / kTensorRows),
+               dim3(static_cast<unsigned>((p.n_out + kTensorTiles * kTensorRows - 1) /
+                                          (kTensorTiles * kTensorRows)),
                     static_cast<unsigned>(pieces)),
                dim3(kTensorThreads), bytes, p);
 }
@@ -87,8 +98,7 @@ cudaError_t launch_any(const Launch& launch, const Product& p, const PieceGrid& 
                  : launch_tensor<kType, 1, 1>(launch, p, grid.n);
 }
 
-// The shared expert's tiles come first: they are the longest, and their weights are known before
-// the choice of experts is.
+// The routed tiles come first: they take longest, and the shared expert's fill what they leave.
 using SharedCodec = Codec<DType::q8_0>;
 constexpr int kSharedWeights = 2;
 
@@ -96,30 +106,17 @@ static_assert(kTensorThreads == kThreads);
 
 template <DType kType, int kMats>
 __global__ void __launch_bounds__(kThreads)
-    both_kernel(Product routed, Product shared, int shared_tiles, int n_shared) {
-  const int block = blockIdx.x;
-  if (block < n_shared) {
-    const int rows = kWarps / shared.n_slices * (kMats == 2 ? 1 : kSharedWeights);
-    const std::int64_t row_bytes = shared.n_in;
-    const std::int64_t n = min(rows, shared.n_out - block % shared_tiles * rows) * row_bytes;
-    const std::int64_t first = block % shared_tiles * rows * row_bytes;
-    for (std::int64_t i = threadIdx.x * 128; i < n; i += kThreads * 128) {
-      prefetch(shared.a.plane[0] + first + i);
-      if constexpr (kMats == 2) prefetch(shared.b.plane[0] + first + i);
-    }
-  }
+    both_kernel(Product routed, Product shared, int tiles, int shared_tiles, int n_routed) {
+  const int block =
+      static_cast<int>(blockIdx.x) - n_routed;  // of the shared expert, if not below 0
   wait_for_inputs();
-  if (block < n_shared) {
-    const int piece = block / shared_tiles, tile = block % shared_tiles;
-    if constexpr (kMats == 2) {
-      gate_up_block<SharedCodec, 1, 1>(shared, piece, tile);
-    } else {
-      down_block<SharedCodec, 1, kSharedWeights>(shared, piece, tile);
-    }
-    return;
+  if (block < 0) {
+    tensor_block<kType, 1, kMats>(routed, blockIdx.x / tiles, blockIdx.x % tiles);
+  } else if constexpr (kMats == 2) {
+    gate_up_block<SharedCodec, 1, 1>(shared, block / shared_tiles, block % shared_tiles);
+  } else {
+    down_block<SharedCodec, 1, kSharedWeights>(shared, block / shared_tiles, block % shared_tiles);
   }
-  const int tiles = (routed.n_out + kTensorRows - 1) / kTensorRows;
-  tensor_block<kType, 1, kMats>(routed, (block - n_shared) / tiles, (block - n_shared) % tiles);
 }
 
 template <DType kType, int kMats>
@@ -131,10 +128,11 @@ cudaError_t launch_both(const Launch& launch, const Product& routed, std::int64_
   if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
   const int rows = kWarps / shared.n_slices * (kMats == 2 ? 1 : kSharedWeights);
   const int shared_tiles = (shared.n_out + rows - 1) / rows;
-  const int n_shared = static_cast<int>(shared_tiles * shared_pieces);
-  const std::int64_t tiles = (routed.n_out + kTensorRows - 1) / kTensorRows;
-  return start(launch, kernel, dim3(static_cast<unsigned>(n_shared + tiles * routed_pieces)),
-               dim3(kThreads), bytes, routed, shared, shared_tiles, n_shared);
+  const int rows_per_block = kTensorTiles * kTensorRows;
+  const int tiles = (routed.n_out + rows_per_block - 1) / rows_per_block;
+  const int n_routed = static_cast<int>(tiles * routed_pieces);
+  return start(launch, kernel, dim3(static_cast<unsigned>(n_routed + shared_tiles * shared_pieces)),
+               dim3(kThreads), bytes, routed, shared, tiles, shared_tiles, n_routed);
 }
 
 }  // namespace

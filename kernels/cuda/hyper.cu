@@ -82,7 +82,38 @@ __global__ void __launch_bounds__(kMixThreads) mix_kernel(MixPlan p, const std::
   const int row_chunks = s_count * (p.d / kChunk);
   float* const shares =
       p.shares + (static_cast<std::int64_t>(i) * gridDim.x + blockIdx.x) * (p.n_mix + 1);
-  for (int m = warp; m <= p.n_mix; m += kMixThreads / kWarp) {
+  // With one chunk a lane, the weights of all logits of the warp go out before the first is used.
+  constexpr int kOwn = 4;
+  const bool one_chunk = s_count * stream_chunks <= kWarp && p.n_mix <= kOwn * kMixThreads / kWarp;
+  typename C::Raw held[kOwn];
+  if (one_chunk) {
+    const int s = lane / stream_chunks;
+    const int chunk = s * (p.d / kChunk) + first / kChunk + lane % stream_chunks;
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      const int m = warp + k * kMixThreads / kWarp;
+      held[k] = typename C::Raw{};
+      if (m < p.n_mix && lane < s_count * stream_chunks) {
+        C::load(p.fn, static_cast<std::int64_t>(m) * row_chunks + chunk, held[k]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      const int m = warp + k * kMixThreads / kWarp;
+      float sum = 0;
+      if (m < p.n_mix && lane < s_count * stream_chunks) {
+#pragma unroll
+        for (int j = 0; j < C::kQuads; ++j) {
+          const int column = C::position(chunk, j) - s * p.d - first;
+          const float4 value = *reinterpret_cast<const float4*>(x + s * kColumns + column);
+          sum = dot4(C::quad(held[k], j, grid), value, sum);
+        }
+      }
+      sum = warp_sum(sum);
+      if (m < p.n_mix && lane == 0) shares[m] = sum;
+    }
+  }
+  for (int m = one_chunk ? p.n_mix + warp : warp; m <= p.n_mix; m += kMixThreads / kWarp) {
     float sum = 0;
     if (m == p.n_mix) {
       for (int at = lane; at < s_count * kColumns; at += kWarp) sum = fmaf(x[at], x[at], sum);
@@ -119,25 +150,42 @@ constexpr int kFinishThreads = 512;
 /// Values that a thread keeps in registers between the two passes over a row.
 constexpr int kKept = 8;
 
-/// y = RMS(sum_s pre[s] * streams[s]) * norm_weight by the whole block.
-__device__ void weigh_streams(const float* streams, const float* pre, int n_streams, int d,
-                              const float* norm_weight, float eps, float* y, float* memory) {
+/// y = RMS(sum_s pre[s] * streams[s]) * norm_weight by the whole block. kStreams is the number of
+/// streams, or 0 for any: a known number lets all loads go out before the first is used.
+template <int kStreams>
+__device__ void weigh_streams(const float* __restrict__ streams, const float* pre, int n_streams,
+                              int d, const float* __restrict__ norm_weight, float eps,
+                              float* __restrict__ y, float* memory) {
   float kept[kKept] = {};
   float squares = 0;
   const auto weigh = [&](int i) {
     float sum = 0;
-#pragma unroll
-    for (int s = 0; s < kMaxStreams; ++s) {
-      if (s < n_streams) {
-        sum = fmaf(pre[s], streams[static_cast<std::int64_t>(s) * d + i], sum);
-      }
+    for (int s = 0; s < n_streams; ++s) {
+      sum = fmaf(pre[s], streams[static_cast<std::int64_t>(s) * d + i], sum);
     }
     return sum;
   };
+  if constexpr (kStreams > 0) {
+    float value[kKept][kStreams];
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const int i = threadIdx.x + k * kFinishThreads;
-    if (i < d) kept[k] = weigh(i);
+    for (int k = 0; k < kKept; ++k) {
+      const int i = min(static_cast<int>(threadIdx.x) + k * kFinishThreads, d - 1);
+#pragma unroll
+      for (int s = 0; s < kStreams; ++s)
+        value[k][s] = streams[static_cast<std::int64_t>(s) * d + i];
+    }
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+#pragma unroll
+      for (int s = 0; s < kStreams; ++s) kept[k] = fmaf(pre[s], value[k][s], kept[k]);
+      if (static_cast<int>(threadIdx.x) + k * kFinishThreads >= d) kept[k] = 0;
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kKept; ++k) {
+      const int i = threadIdx.x + k * kFinishThreads;
+      if (i < d) kept[k] = weigh(i);
+    }
   }
 #pragma unroll
   for (int k = 0; k < kKept; ++k) squares = fmaf(kept[k], kept[k], squares);
@@ -256,8 +304,13 @@ __global__ void __launch_bounds__(kFinishThreads)
     pre[threadIdx.x] = hc_pre_weight(mix[threadIdx.x], w.scale[0], w.base[threadIdx.x], w.hc_eps);
   }
   __syncthreads();
-  weigh_streams(a.streams + static_cast<std::int64_t>(row) * s * d, pre, s, d, a.norm_weight,
-                w.rms_eps, a.y + static_cast<std::int64_t>(row) * d, memory);
+  const float* const streams = a.streams + static_cast<std::int64_t>(row) * s * d;
+  float* const y = a.y + static_cast<std::int64_t>(row) * d;
+  if (s == 4) {
+    weigh_streams<4>(streams, pre, s, d, a.norm_weight, w.rms_eps, y, memory);
+  } else {
+    weigh_streams<0>(streams, pre, s, d, a.norm_weight, w.rms_eps, y, memory);
+  }
 }
 
 __global__ void __launch_bounds__(kFinishThreads)
@@ -276,8 +329,13 @@ __global__ void __launch_bounds__(kFinishThreads)
     pre[threadIdx.x] = hc_pre_weight(mix[threadIdx.x], w.scale[0], w.base[threadIdx.x], w.hc_eps);
   }
   __syncthreads();
-  weigh_streams(a.streams + static_cast<std::int64_t>(a.step.out_row[i]) * s * d, pre, s, d,
-                a.norm_weight, w.rms_eps, a.y + static_cast<std::int64_t>(i) * d, memory);
+  const float* const streams = a.streams + static_cast<std::int64_t>(a.step.out_row[i]) * s * d;
+  float* const y = a.y + static_cast<std::int64_t>(i) * d;
+  if (s == 4) {
+    weigh_streams<4>(streams, pre, s, d, a.norm_weight, w.rms_eps, y, memory);
+  } else {
+    weigh_streams<0>(streams, pre, s, d, a.norm_weight, w.rms_eps, y, memory);
+  }
 }
 
 __global__ void hc_post_kernel(HcPostArgs a) {

@@ -2,8 +2,11 @@
 // group, and kRows activation rows. Matrices of few rows are cut along k too, over the warps of a
 // block; the cut follows from the matrices alone, so it is the same for every batch.
 
+#include <algorithm>
+
 #include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matvec.cuh"
 
 namespace ebb::cuda {
 namespace {
@@ -41,18 +44,6 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
   const int group = tile / group_tiles;
   const int warp = threadIdx.x / kWarp, slice = warp % plan.n_slices;
   const int in_group = (tile % group_tiles) * tile_rows + warp / plan.n_slices * kWeights;
-  if (blockIdx.y == 0) {
-    // The rows' weights, on their way while the kernel before still runs.
-    const std::int64_t row_bytes = static_cast<std::int64_t>(plan.n_in / (C::kQuads * 4)) * 16;
-    const std::int64_t first =
-        static_cast<std::int64_t>(group) * group_rows + min(in_group, group_rows - 1);
-    const std::int64_t n = min(kWeights, max(group_rows - in_group, 0)) * row_bytes;
-    const std::uint8_t* const at = part.planes.plane[0] + first * row_bytes;
-    for (std::int64_t i = (slice * kWarp + threadIdx.x % kWarp) * 128; i < n;
-         i += plan.n_slices * kWarp * 128) {
-      prefetch(at + i);
-    }
-  }
   wait_for_inputs();
   const int first_row = blockIdx.y * kRows;
   const int n_rows = *plan.n_rows;
@@ -91,6 +82,70 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
   }
 }
 
+/// One activation row; blockIdx.y is the group.
+template <class C, int kWeights>
+__global__ void __launch_bounds__(kThreads, 2) matvec_kernel(MatmulPlan plan) {
+  extern __shared__ float4 staged[];
+  __shared__ float sums[kWarps * kWeights];
+  __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
+  const int tile_rows = kWarps / plan.n_slices * kWeights;
+  const int own = threadIdx.x / kWarp / plan.n_slices * kWeights;
+  const auto part_of = [&](int& tile) -> const Part& {
+    int p = 0;
+    while (tile >= plan.parts[p].tiles_end) ++p;
+    if (p > 0) tile -= plan.parts[p - 1].tiles_end;
+    return plan.parts[p];
+  };
+  matvec<C, kWeights>(
+      plan.x + static_cast<std::int64_t>(blockIdx.y) * plan.n_in, plan.n_in,
+      plan.parts[plan.n_parts - 1].tiles_end, plan.n_slices, staged, plan.grid, grid, sums,
+      [&](int tile, Planes& planes, std::int64_t(&row)[kWeights]) {
+        const Part& part = part_of(tile);
+        const int group_rows = part.n_out / plan.n_groups;
+        planes = part.planes;
+#pragma unroll
+        for (int w = 0; w < kWeights; ++w) {
+          row[w] = static_cast<std::int64_t>(blockIdx.y) * group_rows +
+                   min(tile * tile_rows + own + w, group_rows - 1);
+        }
+      },
+      [&](int tile, const float(&sum)[kWeights]) {
+        if (*plan.n_rows < 1) return;
+        const Part& part = part_of(tile);
+        const int group_rows = part.n_out / plan.n_groups;
+        float* const y = part.y + static_cast<std::int64_t>(blockIdx.y) * group_rows;
+#pragma unroll
+        for (int w = 0; w < kWeights; ++w) {
+          const int row = tile * tile_rows + own + w;
+          if (row < group_rows) y[row] = sum[w];
+        }
+      });
+}
+
+template <class C, int kWeights>
+cudaError_t launch_matvec(const Launch& launch, MatmulPlan plan) {
+  const std::int32_t tile_rows = kWarps / plan.n_slices * kWeights;
+  std::int32_t tiles = 0;
+  for (std::int32_t p = 0; p < plan.n_parts; ++p) {
+    tiles += (plan.parts[p].n_out / plan.n_groups + tile_rows - 1) / tile_rows;
+    plan.parts[p].tiles_end = tiles;
+  }
+  const std::size_t bytes = staged_bytes<C, 1>(plan.n_in);
+  const auto kernel = matvec_kernel<C, kWeights>;
+  if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
+  int resident = 0;  // blocks that a multiprocessor holds
+  const cudaError_t error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, bytes);
+  if (error != cudaSuccess) return error;
+  const std::int32_t most = std::max(1, std::max(1, resident) * launch.n_sms / plan.n_groups);
+  // Whole rounds of equal length leave no multiprocessor idle at the end.
+  const std::int32_t rounds = (tiles + most - 1) / most;
+  return start(launch, kernel,
+               dim3(static_cast<unsigned>((tiles + rounds - 1) / rounds),
+                    static_cast<unsigned>(plan.n_groups)),
+               dim3(kThreads), bytes, plan);
+}
+
 template <class C, int kRows, int kWeights>
 cudaError_t launch_matmul(const Launch& launch, MatmulPlan plan, std::int32_t max_rows) {
   const std::int32_t tile_rows = kWarps / plan.n_slices * kWeights;
@@ -112,6 +167,10 @@ cudaError_t launch_matmul(const Launch& launch, MatmulPlan plan, std::int32_t ma
 template <class C>
 cudaError_t choose(const Launch& launch, const MatmulPlan& plan, std::int32_t max_rows,
                    std::int64_t total_rows) {
+  if (max_rows == 1 && plan.n_in <= kStagedFloats) {
+    return total_rows >= 2048 ? launch_matvec<C, 2>(launch, plan)
+                              : launch_matvec<C, 1>(launch, plan);
+  }
   if (max_rows == 1) {
     if (total_rows >= 16384) return launch_matmul<C, 1, 4>(launch, plan, 1);
     if (total_rows >= 6144) return launch_matmul<C, 1, 2>(launch, plan, 1);

@@ -1,5 +1,6 @@
-// A block of one warp serves a row. A lane offers the best of its experts that is not chosen yet,
-// and n_used times the warp takes the best offer: the larger score, then the lower id.
+// All threads of a row's block form affinities; then one warp chooses. A lane offers the best of
+// its experts that is not chosen yet, and n_used times the warp takes the best offer: the larger
+// score, then the lower id.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/route.h"
@@ -15,22 +16,25 @@ __device__ __forceinline__ unsigned long long offer(float score, int expert) {
   return static_cast<unsigned long long>(order) << 32 | ~static_cast<std::uint32_t>(expert);
 }
 
+constexpr int kRouteThreads = 256;
+
 __global__ void route_kernel(RouteArgs a) {
   extern __shared__ float affinity[];  // [n_experts]
   wait_for_inputs();
-  const int row = blockIdx.x, lane = threadIdx.x;
+  const int row = blockIdx.x, lane = threadIdx.x % kWarp;
   if (row >= *a.step.n_rows) return;
   const float* const logits = a.logits + static_cast<std::int64_t>(row) * a.n_experts;
   std::int32_t* const ids = a.ids + static_cast<std::int64_t>(row) * a.n_used;
   float* const weights = a.weights + static_cast<std::int64_t>(row) * a.n_used;
   auto* const offers = reinterpret_cast<unsigned long long*>(affinity + (a.n_experts + 1) / 2 * 2);
-  for (int e = lane; e < a.n_experts; e += kWarp) {
+  for (int e = threadIdx.x; e < a.n_experts; e += kRouteThreads) {
     affinity[e] = route_affinity(logits[e]);
     if (a.table == nullptr) {
       offers[e] = offer(route_score(affinity[e], a.bias != nullptr ? a.bias[e] : 0.0f), e);
     }
   }
-  __syncwarp();
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return;
   // Up to kHeld offers of a lane stay in registers.
   constexpr int kHeld = 8;
   const bool held = a.n_experts <= kHeld * kWarp;
@@ -92,8 +96,8 @@ cudaError_t route(const Launch& launch, const RouteArgs& args) {
   const std::size_t bytes = static_cast<std::size_t>((args.n_experts + 1) / 2 * 2) * sizeof(float) +
                             static_cast<std::size_t>(args.n_experts) * sizeof(unsigned long long);
   if (const cudaError_t error = allow_shared(route_kernel, bytes)) return error;
-  return start(launch, route_kernel, dim3(static_cast<unsigned>(args.step.max_rows)), dim3(kWarp),
-               bytes, args);
+  return start(launch, route_kernel, dim3(static_cast<unsigned>(args.step.max_rows)),
+               dim3(kRouteThreads), bytes, args);
 }
 
 }  // namespace ebb::cuda

@@ -25,7 +25,9 @@ inline constexpr int kTensorThreads = 256;
 inline constexpr int kTensorWarps = kTensorThreads / kWarp;
 inline constexpr int kTensorSlices = 4;  // warps that share rows, each with a quarter of the blocks
 inline constexpr int kTensorRows = 16 * kTensorWarps / kTensorSlices;  // weight rows of a block
-inline constexpr int kTensorQuads = 16;                                // of a chunk
+inline constexpr int kTensorTiles = 1;           // times kTensorRows, one after another
+inline constexpr int kTensorTables = 256 + 128;  // words of the tables of IQ2_XXS
+inline constexpr int kTensorQuads = 16;          // of a chunk
 inline constexpr std::int64_t kMaxTensorInputs = 4096;
 
 constexpr bool has_tensor_codec(DType type) {
@@ -91,28 +93,27 @@ struct TensorCodec<DType::iq2_xxs> {
       const std::uint32_t packed = g == 0 ? raw.q.y : raw.q.w;
       const float odd = static_cast<float>(2 * (packed >> 28) + 1);
       f.factor[g] = __float2half2_rn(odd);
-      f.offset[g] = __float2half2_rn(-1024.0f * odd);
+      f.offset[g] = __float2half2_rn(-(1024.0f + 128.0f) * odd);
     }
   }
-  /// Values 8 o .. 8 o + 7 of the chunk, as four pairs. The table holds a codeword as eight 4-bit
-  /// numbers of magnitudes.
-  static __device__ void octet(const Raw& raw, const Factors& f, int o, const std::uint32_t* grid,
+  /// Values 8 o .. 8 o + 7 of the chunk, as four pairs. `tables` holds every codeword as eight
+  /// 4-bit numbers of magnitudes, then every sign field as eight 4-bit numbers, 4 for minus:
+  /// together they select from the six values, kept as bytes that are 128 too large.
+  static __device__ void octet(const Raw& raw, const Factors& f, int o, const std::uint32_t* tables,
                                std::uint32_t (&pairs)[4]) {
     const int g = o / 4, i = o % 4;
     const std::uint32_t codes = g == 0 ? raw.q.x : raw.q.z;
     const std::uint32_t packed = g == 0 ? raw.q.y : raw.q.w;
-    const std::uint32_t select = grid[codes >> (8 * i) & 255u];
-    const std::uint32_t low = __byte_perm(0x002b1908u, 0, select);
-    const std::uint32_t high = __byte_perm(0x002b1908u, 0, select >> 16);
-    const std::uint32_t field = packed >> (7 * i) & 127u;
-    const std::uint32_t signs = field | (__popc(field) & 1u) << 7;
-    const std::uint32_t twice = signs | signs << 15;  // bit 2p and 2p + 1, 16 apart
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const std::uint32_t magnitudes = scaled_bytes(
-          p < 2 ? low : high, (p & 1) != 0 ? 0x4342 : 0x4140, f.factor[g], f.offset[g]);
-      pairs[p] = magnitudes ^ (twice << (15 - 2 * p) & 0x80008000u);
-    }
+    const std::uint32_t select =
+        tables[codes >> (8 * i) & 255u] | tables[256 + (packed >> (7 * i) & 127u)];
+    constexpr std::uint32_t kPlus = 136 | 153 << 8 | 171 << 16;
+    constexpr std::uint32_t kMinusBytes = 120 | 103 << 8 | 85 << 16;
+    const std::uint32_t low = __byte_perm(kPlus, kMinusBytes, select);
+    const std::uint32_t high = __byte_perm(kPlus, kMinusBytes, select >> 16);
+    pairs[0] = scaled_bytes(low, 0x4140, f.factor[g], f.offset[g]);
+    pairs[1] = scaled_bytes(low, 0x4342, f.factor[g], f.offset[g]);
+    pairs[2] = scaled_bytes(high, 0x4140, f.factor[g], f.offset[g]);
+    pairs[3] = scaled_bytes(high, 0x4342, f.factor[g], f.offset[g]);
   }
   static __device__ float scale(const Raw& raw) { return half_float(raw.d) * 0.125f; }
 };
@@ -175,18 +176,28 @@ template <DType kType, int kRows>
 __device__ void tensor_stage(const float* const (&x)[kRows], int n_in, uint2* staged,
                              float* inverse, float* memory) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // A thread keeps its quads between the two uses, in the order in which they are stored.
+  constexpr int kOwn = kMaxTensorInputs / 4 / kTensorThreads;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
+    float4 own[kOwn];
     float largest = 0;
-    if (x[r] != nullptr) {
-      for (int i = threadIdx.x * 4; i < n_in; i += kTensorThreads * 4) {
-        const float4 v = *reinterpret_cast<const float4*>(x[r] + i);
-        largest =
-            fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), largest);
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      const int i = threadIdx.x + k * kTensorThreads;
+      const int t = i % 4, j = i / 4 % kTensorQuads, block = i / 4 / kTensorQuads;
+      own[k] = make_float4(0, 0, 0, 0);
+      if (x[r] != nullptr && i < n_in / 4) {
+        own[k] = *reinterpret_cast<const float4*>(x[r] + Codec<kType>::position(block * 4 + t, j));
       }
     }
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      const float4 v = own[k];
+      largest = fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), largest);
+    }
     largest = warp_max(largest);
-    __syncthreads();
+    if (r > 0) __syncthreads();
     if (lane == 0) memory[warp] = largest;
     __syncthreads();
     for (int i = 0; i < kTensorWarps; ++i) largest = fmaxf(largest, memory[i]);
@@ -197,11 +208,11 @@ __device__ void tensor_stage(const float* const (&x)[kRows], int n_in, uint2* st
     if (threadIdx.x == 0) {
       inverse[r] = __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
     }
-    for (int i = threadIdx.x; i < n_in / 4; i += kTensorThreads) {
-      const int t = i % 4, j = i / 4 % kTensorQuads, block = i / 4 / kTensorQuads;
-      const int position = Codec<kType>::position(block * 4 + t, j);
-      float4 v = make_float4(0, 0, 0, 0);
-      if (x[r] != nullptr) v = *reinterpret_cast<const float4*>(x[r] + position);
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      const int i = threadIdx.x + k * kTensorThreads;
+      if (i >= n_in / 4) break;
+      float4 v = own[k];
       v.x *= scale;
       v.y *= scale;
       v.z *= scale;
@@ -230,74 +241,71 @@ __device__ __forceinline__ void tensor_sums(const Planes (&planes)[kMats], std::
                                             float (&sum)[kMats][kTensorSets<kRows>][4]) {
   using C = TensorCodec<kType>;
   constexpr int kSets = kTensorSets<kRows>;
-  constexpr int kBatch = kMats == 1 ? 2 : 1;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int m = 0; m < kMats; ++m) {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) sum[m][s][0] = sum[m][s][1] = sum[m][s][2] = sum[m][s][3] = 0;
   }
-  for (int first = slice; first < n_blocks; first += kBatch * kTensorSlices) {
-    typename C::Raw raw[kBatch][kMats][2];
+  // The weights of the next block are on their way while this one is multiplied.
+  typename C::Raw raw[kMats][2], next[kMats][2];
+  const auto load = [&](int block, typename C::Raw(&to)[kMats][2]) {
+    if (block >= n_blocks) return;
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int block = first + b * kTensorSlices;
+    for (int m = 0; m < kMats; ++m) {
+      C::load(planes[m], low_row * n_blocks + block, t, to[m][0]);
+      C::load(planes[m], high_row * n_blocks + block, t, to[m][1]);
+    }
+  };
+  load(slice, raw);
+  for (int block = slice; block < n_blocks; block += kTensorSlices) {
+    load(block + kTensorSlices, next);
+    const uint2* const x = staged + (block * kTensorQuads * 4 + t) * kTensorColumns<kRows> + g;
 #pragma unroll
-      for (int m = 0; m < kMats; ++m) {
-        if (block < n_blocks) {
-          C::load(planes[m], low_row * n_blocks + block, t, raw[b][m][0]);
-          C::load(planes[m], high_row * n_blocks + block, t, raw[b][m][1]);
-        } else {
-          raw[b][m][0] = raw[b][m][1] = typename C::Raw{};
+    for (int m = 0; m < kMats; ++m) {
+      typename C::Factors factors[2];
+      C::prepare(raw[m][0], factors[0]);
+      C::prepare(raw[m][1], factors[1]);
+      float part[kSets][4] = {}, minimum[kSets][4] = {};
+#pragma unroll
+      for (int o = 0; o < kTensorQuads / 2; ++o) {
+        std::uint32_t low[4], high[4];
+        C::octet(raw[m][0], factors[0], o, grid, low);
+        C::octet(raw[m][1], factors[1], o, grid, high);
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int j = 2 * o + k;
+          const std::uint32_t a[4] = {low[2 * k], high[2 * k], low[2 * k + 1], high[2 * k + 1]};
+#pragma unroll
+          for (int s = 0; s < kSets; ++s) {
+            uint2 value = make_uint2(0, 0);
+            if (8 * s + g < kTensorColumns<kRows>) {
+              value = x[j * 4 * kTensorColumns<kRows> + 8 * s];
+            }
+            multiply_add(part[s], a, value.x, value.y);
+            if constexpr (C::kMinus) {
+              const std::uint32_t l = factors[0].minimum[j >> 2], h = factors[1].minimum[j >> 2];
+              multiply_add(minimum[s], {l, h, l, h}, value.x, value.y);
+            }
+          }
+        }
+      }
+      const float scale[2] = {C::scale(raw[m][0]), C::scale(raw[m][1])};
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sum[m][s][i] = fmaf(scale[i / 2], part[s][i], sum[m][s][i]);
+          if constexpr (C::kMinus) {
+            sum[m][s][i] = fmaf(-C::minus(raw[m][i / 2]), minimum[s][i], sum[m][s][i]);
+          }
         }
       }
     }
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int block = first + b * kTensorSlices;
-      if (block >= n_blocks) break;
-      const uint2* const x = staged + (block * kTensorQuads * 4 + t) * kTensorColumns<kRows> + g;
-#pragma unroll
-      for (int m = 0; m < kMats; ++m) {
-        typename C::Factors factors[2];
-        C::prepare(raw[b][m][0], factors[0]);
-        C::prepare(raw[b][m][1], factors[1]);
-        float part[kSets][4] = {}, minimum[kSets][4] = {};
-#pragma unroll
-        for (int o = 0; o < kTensorQuads / 2; ++o) {
-          std::uint32_t low[4], high[4];
-          C::octet(raw[b][m][0], factors[0], o, grid, low);
-          C::octet(raw[b][m][1], factors[1], o, grid, high);
-#pragma unroll
-          for (int k = 0; k < 2; ++k) {
-            const int j = 2 * o + k;
-            const std::uint32_t a[4] = {low[2 * k], high[2 * k], low[2 * k + 1], high[2 * k + 1]};
-#pragma unroll
-            for (int s = 0; s < kSets; ++s) {
-              uint2 value = make_uint2(0, 0);
-              if (8 * s + g < kTensorColumns<kRows>) {
-                value = x[j * 4 * kTensorColumns<kRows> + 8 * s];
-              }
-              multiply_add(part[s], a, value.x, value.y);
-              if constexpr (C::kMinus) {
-                const std::uint32_t l = factors[0].minimum[j >> 2], h = factors[1].minimum[j >> 2];
-                multiply_add(minimum[s], {l, h, l, h}, value.x, value.y);
-              }
-            }
-          }
-        }
-        const float scale[2] = {C::scale(raw[b][m][0]), C::scale(raw[b][m][1])};
-#pragma unroll
-        for (int s = 0; s < kSets; ++s) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sum[m][s][i] = fmaf(scale[i / 2], part[s][i], sum[m][s][i]);
-            if constexpr (C::kMinus) {
-              sum[m][s][i] = fmaf(-C::minus(raw[b][m][i / 2]), minimum[s][i], sum[m][s][i]);
-            }
-          }
-        }
-      }
+    for (int m = 0; m < kMats; ++m) {
+      raw[m][0] = next[m][0];
+      raw[m][1] = next[m][1];
     }
   }
 }
