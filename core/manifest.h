@@ -31,8 +31,9 @@ struct ModuleChoice {
 /// A manifest file with the files it extends and the overrides of the command line, merged and
 /// checked, except for the modules' own keys: create checks those, reading them from options().
 /// Merging goes table by table, key by key; lists are replaced, and a section that names another
-/// module starts afresh. Every value remembers the file that spells it: messages name that file, and
-/// relative paths start from its folder (those of --set from the current one). Thread: [startup]
+/// module starts afresh. Every value remembers the file that spells it: messages name that file,
+/// and relative paths start from its folder (those of --set from the current one). Thread:
+/// [startup]
 class Manifest {
  public:
   /// `overrides` are the arguments of --set: "swap.slots=1024". A value that is no TOML value is

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kAttendThreads = 256;
 constexpr int kAttendWarps = kAttendThreads / kWarp;
-constexpr int kTile = 32;     // keys; one per lane in the softmax
-constexpr int kWarpKeys = 4;  // keys that a warp holds in registers
+constexpr int kTile = 32;       // keys; one per lane in the softmax
+constexpr int kWarpKeys = 4;    // keys that a warp holds in registers
 constexpr int kManyHeads = 16;  // heads of a block when there are rows enough
 constexpr int kFewHeads = 8;    // and when there are not
 constexpr int kMaxSplits = 24;
