@@ -11,7 +11,7 @@
 #include <set>
 #include <string_view>
 
-#include "modules/loader_gguf/place.h"
+#include "modules/loader_gguf/names.h"
 
 namespace ebb::gguf {
 namespace {
@@ -89,19 +89,7 @@ class DirectoryReader {
   Result<std::string_view> read_name(std::uint64_t ordinal) {
     place_ =
         fmt::format("{}: tensor number {} at offset {}", label_, ordinal + 1, cursor_.position());
-    std::uint64_t length = 0;
-    if (!cursor_.read(length)) return truncated("the name");
-    if (length == 0) return bad_file("{}: the name is empty", place_);
-    if (length > kMaxNameBytes) {
-      return bad_file("{}: name length {} exceeds {}", place_, length, kMaxNameBytes);
-    }
-    std::string_view name;
-    if (!cursor_.read_text(length, name)) return truncated("the name");
-    if (!is_plain_text(name)) {
-      return bad_file("{}: the name {} holds a control character or is not UTF-8", place_,
-                      printable(name));
-    }
-    return name;
+    return gguf::read_name(place_, kMaxNameBytes, cursor_);
   }
 
   Status read_shape(TensorView& view) {
@@ -153,9 +141,7 @@ class DirectoryReader {
     return ok_status();
   }
 
-  Error truncated(const char* what) const {
-    return bad_file("{}: truncated: the file ends inside {}, at {}", place_, what, cursor_.size());
-  }
+  Error truncated(const char* what) const { return gguf::truncated(place_, what, cursor_); }
 
   const std::string& label_;
   Cursor& cursor_;

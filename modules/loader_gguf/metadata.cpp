@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "modules/loader_gguf/place.h"
+#include "modules/loader_gguf/names.h"
 
 namespace ebb::gguf {
 namespace {
@@ -75,19 +75,7 @@ class MetadataReader {
  private:
   Result<std::string_view> read_name(std::uint64_t ordinal) {
     place_ = fmt::format("{}: key number {} at offset {}", label_, ordinal + 1, cursor_.position());
-    std::uint64_t length = 0;
-    if (!cursor_.read(length)) return truncated("the name");
-    if (length == 0) return bad_file("{}: the name is empty", place_);
-    if (length > kMaxNameBytes) {
-      return bad_file("{}: name length {} exceeds {}", place_, length, kMaxNameBytes);
-    }
-    std::string_view name;
-    if (!cursor_.read_text(length, name)) return truncated("the name");
-    if (!is_plain_text(name)) {
-      return bad_file("{}: the name {} holds a control character or is not UTF-8", place_,
-                      printable(name));
-    }
-    return name;
+    return gguf::read_name(place_, kMaxNameBytes, cursor_);
   }
 
   Result<ValueType> read_type(const char* what) {
@@ -274,9 +262,7 @@ class MetadataReader {
     return ok_status();
   }
 
-  Error truncated(const char* what) const {
-    return bad_file("{}: truncated: the file ends inside {}, at {}", place_, what, cursor_.size());
-  }
+  Error truncated(const char* what) const { return gguf::truncated(place_, what, cursor_); }
 
   const std::string& label_;
   Cursor& cursor_;
