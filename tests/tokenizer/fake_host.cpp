@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "tools/ebb/path_option.h"
+
 extern "C" const ebb::ModuleDescriptor ebb_module;
 
 namespace ebb::test {
@@ -20,47 +22,6 @@ class FakeHost final : public Host {
 
  private:
   Loader* loader_;
-};
-
-/// An empty manifest table.
-class NoOptions final : public Options {
- public:
-  bool get_bool(std::string_view, bool fallback) noexcept override { return fallback; }
-  std::int64_t get_int(std::string_view, std::int64_t fallback, std::int64_t,
-                       std::int64_t) noexcept override {
-    return fallback;
-  }
-  double get_float(std::string_view, double fallback, double, double) noexcept override {
-    return fallback;
-  }
-  std::uint64_t get_size(std::string_view, std::uint64_t fallback, std::uint64_t,
-                         std::uint64_t) noexcept override {
-    return fallback;
-  }
-  std::string get_string(std::string_view, std::string_view fallback) noexcept override {
-    return std::string(fallback);
-  }
-  std::size_t get_choice(std::string_view, std::size_t fallback,
-                         const std::vector<std::string_view>&) noexcept override {
-    return fallback;
-  }
-  std::string get_path(std::string_view) noexcept override { return {}; }
-  std::vector<std::int64_t> get_int_list(std::string_view,
-                                         const std::vector<std::int64_t>& fallback, std::int64_t,
-                                         std::int64_t) noexcept override {
-    return fallback;
-  }
-  std::vector<double> get_float_list(std::string_view, const std::vector<double>& fallback, double,
-                                     double) noexcept override {
-    return fallback;
-  }
-  std::vector<std::string> get_string_list(
-      std::string_view, const std::vector<std::string>& fallback) noexcept override {
-    return fallback;
-  }
-  bool has(std::string_view) const noexcept override { return false; }
-  std::string where(std::string_view) const noexcept override { return "fake.toml"; }
-  Status finish() noexcept override { return ok_status(); }
 };
 
 }  // namespace
@@ -83,7 +44,7 @@ void Destroy::operator()(Tokenizer* tokenizer) const noexcept { ebb_module.destr
 
 Result<TokenizerPtr> make_tokenizer(Loader* loader) {
   FakeHost host(loader);
-  NoOptions options;
+  cli::PathOption options("");  // the module has no keys
   Result<Module*> made = ebb_module.create(host, options);
   if (!made) return std::move(made).error();
   return TokenizerPtr(static_cast<Tokenizer*>(*made));
