@@ -67,4 +67,28 @@ EBB_HD inline void hc_comb(const float* mix, float scale, const float* base, int
   }
 }
 
+/// hc_comb for a number of streams known only at run time, 1..kMaxStreams.
+EBB_HD inline void hc_comb_of(int n_streams, const float* mix, float scale, const float* base,
+                              int iterations, float eps, float* comb) {
+  static_assert(kMaxStreams == 8);
+  switch (n_streams) {
+    case 1:
+      return hc_comb<1>(mix, scale, base, iterations, eps, comb);
+    case 2:
+      return hc_comb<2>(mix, scale, base, iterations, eps, comb);
+    case 3:
+      return hc_comb<3>(mix, scale, base, iterations, eps, comb);
+    case 4:
+      return hc_comb<4>(mix, scale, base, iterations, eps, comb);
+    case 5:
+      return hc_comb<5>(mix, scale, base, iterations, eps, comb);
+    case 6:
+      return hc_comb<6>(mix, scale, base, iterations, eps, comb);
+    case 7:
+      return hc_comb<7>(mix, scale, base, iterations, eps, comb);
+    default:
+      return hc_comb<8>(mix, scale, base, iterations, eps, comb);
+  }
+}
+
 }  // namespace ebb

@@ -16,31 +16,9 @@ namespace ebb::cpu {
 namespace {
 
 void comb_of_row(const HcPreArgs& a, const float* mix, float* comb) {
-  const std::int32_t s = a.n_streams;
   const HyperWeights& w = a.hyper;
-  const float* const base = w.base + 2 * s;
-  const auto run = [&]<int S>() {
-    hc_comb<S>(mix + 2 * s, w.scale[2], base, w.sinkhorn_iterations, w.hc_eps, comb);
-  };
-  static_assert(kMaxStreams == 8);
-  switch (s) {
-    case 1:
-      return run.template operator()<1>();
-    case 2:
-      return run.template operator()<2>();
-    case 3:
-      return run.template operator()<3>();
-    case 4:
-      return run.template operator()<4>();
-    case 5:
-      return run.template operator()<5>();
-    case 6:
-      return run.template operator()<6>();
-    case 7:
-      return run.template operator()<7>();
-    default:
-      return run.template operator()<8>();
-  }
+  const int at = 2 * a.n_streams;
+  hc_comb_of(a.n_streams, mix + at, w.scale[2], w.base + at, w.sinkhorn_iterations, w.hc_eps, comb);
 }
 
 void hc_pre_rows(const HcPreArgs& a, std::int64_t first, std::int64_t last, std::byte*) {

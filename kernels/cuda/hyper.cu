@@ -221,28 +221,8 @@ __device__ void finish_mix(const float* shares, int n_parts, int n_mix, std::int
 
 __device__ void comb_of_row(const HcPreArgs& a, const float* mix, float* comb) {
   const HyperWeights& w = a.hyper;
-  const int s = a.n_streams;
-  const auto run = [&]<int S>() {
-    hc_comb<S>(mix + 2 * s, w.scale[2], w.base + 2 * s, w.sinkhorn_iterations, w.hc_eps, comb);
-  };
-  switch (s) {
-    case 1:
-      return run.template operator()<1>();
-    case 2:
-      return run.template operator()<2>();
-    case 3:
-      return run.template operator()<3>();
-    case 4:
-      return run.template operator()<4>();
-    case 5:
-      return run.template operator()<5>();
-    case 6:
-      return run.template operator()<6>();
-    case 7:
-      return run.template operator()<7>();
-    default:
-      return run.template operator()<8>();
-  }
+  const int at = 2 * a.n_streams;
+  hc_comb_of(a.n_streams, mix + at, w.scale[2], w.base + at, w.sinkhorn_iterations, w.hc_eps, comb);
 }
 
 /// Four streams: a lane to an element of the matrix. The arithmetic is that of sinkhorn<4>.
