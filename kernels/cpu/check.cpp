@@ -40,4 +40,23 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
   return check_range(op, "n_pairs", n_pairs, 0, d / 2);
 }
 
+Status check_expert_shapes(const char* what, const ExpertWeights& weights, std::int64_t d,
+                           std::int64_t f, std::int64_t n_mats) {
+  const auto fits = [&](const Weight& weight, std::int64_t n_in, std::int64_t n_out) {
+    return weight.n_in == n_in && weight.n_out == n_out && weight.n_mats == n_mats;
+  };
+  if (!fits(weights.gate, d, f) || !fits(weights.up, d, f) || !fits(weights.down, f, d)) {
+    return make_error(Errc::invalid_argument,
+                      "experts: %s are not %lld matrices of %lld x %lld (gate, up) and %lld x %lld",
+                      what, static_cast<long long>(n_mats), static_cast<long long>(f),
+                      static_cast<long long>(d), static_cast<long long>(d),
+                      static_cast<long long>(f));
+  }
+  if (!(weights.clamp > 0)) {
+    return make_error(Errc::invalid_argument, "experts: %s are clamped at %g; want more than 0",
+                      what, static_cast<double>(weights.clamp));
+  }
+  return ok_status();
+}
+
 }  // namespace ebb::cpu

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "core/api/ops_attention.h"
+#include "core/api/ops_moe.h"
 #include "core/api/result.h"
 #include "core/api/session.h"
 
@@ -52,5 +53,10 @@ Result<std::int32_t> check_store(const char* op, const char* name, const RowStor
 
 /// Rounding must suit the width: a Hadamard transform wants a power of two.
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
+
+/// gate and up are n_mats matrices [f, d], down [d, f], and the clamp is positive. `what` names
+/// them.
+Status check_expert_shapes(const char* what, const ExpertWeights& weights, std::int64_t d,
+                           std::int64_t f, std::int64_t n_mats);
 
 }  // namespace ebb::cpu

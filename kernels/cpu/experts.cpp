@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "kernels/cpu/check.h"
 #include "kernels/cpu/expert_groups.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/quantised_rows.h"
@@ -284,21 +285,7 @@ Status check(const char* what, const ExpertWeights& weights, std::int64_t d, std
   EBB_TRY(check_weight("experts", what, weights.gate));
   EBB_TRY(check_weight("experts", what, weights.up));
   EBB_TRY(check_weight("experts", what, weights.down));
-  const auto fits = [&](const Weight& weight, std::int64_t n_in, std::int64_t n_out) {
-    return weight.n_in == n_in && weight.n_out == n_out && weight.n_mats == n_mats;
-  };
-  if (!fits(weights.gate, d, f) || !fits(weights.up, d, f) || !fits(weights.down, f, d)) {
-    return make_error(Errc::invalid_argument,
-                      "experts: %s are not %lld matrices of %lld x %lld (gate, up) and %lld x %lld",
-                      what, static_cast<long long>(n_mats), static_cast<long long>(f),
-                      static_cast<long long>(d), static_cast<long long>(d),
-                      static_cast<long long>(f));
-  }
-  if (!(weights.clamp > 0)) {
-    return make_error(Errc::invalid_argument, "experts: %s are clamped at %g; want more than 0",
-                      what, static_cast<double>(weights.clamp));
-  }
-  return ok_status();
+  return check_expert_shapes(what, weights, d, f, n_mats);
 }
 
 Status check(const ExpertsArgs& args) {
