@@ -55,8 +55,6 @@ class Compute : public Module {
   /// Zeroed memory of this device, aligned to Arena::kAlign; owned by the module.
   /// Errors: out_of_memory with the figure asked for and the one allowed.   Thread: [startup]
   virtual Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept = 0;
-  /// Gives memory of allocate() back; nullptr is fine.   Thread: [startup]
-  virtual void release(std::byte* memory) noexcept = 0;
 
   /// Makes a stored tensor usable by ops: ne {in, out} or {in, out, experts}. On the CPU the bytes
   /// stay where the loader has them, which must outlive this module's plans.   Thread: [startup]

@@ -93,7 +93,7 @@ class ComputeCpu final : public Compute {
                         static_cast<unsigned long long>(bytes), what);
     }
     try {
-      mappings_[static_cast<std::byte*>(data)] = bytes;
+      mappings_.emplace_back(static_cast<std::byte*>(data), bytes);
     } catch (const std::bad_alloc&) {
       munmap(data, bytes);
       return make_error(Errc::out_of_memory, "compute_cpu: no memory left");
@@ -101,14 +101,6 @@ class ComputeCpu final : public Compute {
     allocated_ += bytes;
     if (settings_.poison) std::memset(data, 0xFF, bytes);
     return static_cast<std::byte*>(data);
-  }
-
-  void release(std::byte* memory) noexcept override {
-    const auto found = mappings_.find(memory);
-    if (found == mappings_.end()) return;
-    munmap(found->first, found->second);
-    allocated_ -= found->second;
-    mappings_.erase(found);
   }
 
   Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
@@ -229,7 +221,7 @@ class ComputeCpu final : public Compute {
   Host& host_;
   const Settings settings_;
   WorkerPool pool_;
-  std::map<std::byte*, std::uint64_t> mappings_;
+  std::vector<std::pair<std::byte*, std::uint64_t>> mappings_;
   std::deque<std::vector<float>> floats_;
   std::deque<std::vector<std::int32_t>> ints_;
   std::uint64_t allocated_ = 0;

@@ -73,17 +73,9 @@ class ComputeCuda final : public Compute {
           check(cudaMemsetAsync(memory.get(), settings_.poison ? 0xFF : 0, bytes, stream_.get()),
                 "clearing memory"));
       std::byte* const place = memory.get();
-      buffers_[place] = {std::move(memory), bytes};
+      buffers_.push_back(std::move(memory));
       return place;
     });
-  }
-
-  void release(std::byte* memory) noexcept override {
-    const auto found = buffers_.find(memory);
-    if (found == buffers_.end()) return;
-    cudaStreamSynchronize(stream_.get());
-    allocated_ -= found->second.bytes;
-    buffers_.erase(found);
   }
 
   Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
@@ -208,11 +200,6 @@ class ComputeCuda final : public Compute {
   }
 
  private:
-  struct Buffer {
-    DeviceMemory memory;
-    std::uint64_t bytes = 0;
-  };
-
   ComputeCuda(Host& host, const Settings& settings) : host_(host), settings_(settings) {}
 
   Status open() {
@@ -336,7 +323,7 @@ class ComputeCuda final : public Compute {
   std::vector<DeviceMemory> weights_;
   std::byte* slab_ = nullptr;  // rest of the last shared allocation
   std::uint64_t slab_left_ = 0;
-  std::map<std::byte*, Buffer> buffers_;
+  std::vector<DeviceMemory> buffers_;
   std::uint64_t allocated_ = 0;
   std::optional<Uploader> uploader_;
   std::optional<Recorder> recorder_;
