@@ -1,6 +1,6 @@
 # EBB_ABI: a module loads only into a core built from the same interface headers by the same compiler
 # with the same flags that change layout. Nobody has to remember to bump a number.
-file(GLOB ebb_api_headers CONFIGURE_DEPENDS ${EBB_ROOT}/core/api/*.h)
+file(GLOB ebb_api_headers CONFIGURE_DEPENDS ${EBB_ROOT}/core/api/*.h ${EBB_ROOT}/kernels/ops/*.h)
 list(SORT ebb_api_headers)
 set(ebb_abi_text "")
 foreach(header IN LISTS ebb_api_headers)

@@ -31,6 +31,7 @@ class ModuleHost final : public Host {
   Compute* compute() noexcept override { return services_.parts().compute; }
   Comm* comm() noexcept override { return services_.parts().comm; }
   Attention* attention() noexcept override { return services_.parts().attention; }
+  Staging* staging() noexcept override { return services_.parts().staging; }
 
  private:
   HostServices& services_;

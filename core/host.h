@@ -22,6 +22,7 @@ struct HostParts {
   Compute* compute = nullptr;
   Comm* comm = nullptr;
   Attention* attention = nullptr;
+  Staging* staging = nullptr;
 };
 
 /// What the hosts of all modules share. Made by the engine before the first module and destroyed

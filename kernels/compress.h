@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/api/ops_attention.h"
 #include "kernels/chunks.h"
 #include "kernels/hd.h"
+#include "kernels/ops/attention.h"
 
 // The compressor: where a token's values are, and the pooling of one dim.
 // Source: model reference 3.6.

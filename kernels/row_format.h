@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/api/ops_attention.h"
 #include "kernels/hd.h"
 #include "kernels/numeric.h"
+#include "kernels/ops/attention.h"
 
 // The stored form of one key-value row or index key; the layouts are described at RowFormat.
 // n_rot tells the two apart: the rotating dims of a key-value row, 0 for an index key.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/api/compute.h"
+#include "core/api/session.h"
 
 namespace ebb {
 

@@ -9,6 +9,7 @@ class Attention;
 class Comm;
 class Compute;
 class Loader;
+class Staging;
 
 enum class LogLevel { debug, info, warning, error };
 
@@ -36,6 +37,8 @@ class Host {
   virtual Compute* compute() noexcept = 0;
   virtual Comm* comm() noexcept = 0;
   virtual Attention* attention() noexcept = 0;
+  /// nullptr when every chunk row stays in compute memory.
+  virtual Staging* staging() noexcept = 0;
 };
 
 }  // namespace ebb

@@ -80,4 +80,14 @@ struct TensorView {
   std::uint64_t n_bytes = 0;
 };
 
+/// A matrix [n_out, n_in] in stored blocks, or `n_mats` of them one after another (experts), in
+/// compute memory.
+struct Weight {
+  const std::byte* data = nullptr;
+  DType type = DType::f32;
+  std::int64_t n_in = 0;
+  std::int64_t n_out = 0;
+  std::int64_t n_mats = 1;
+};
+
 }  // namespace ebb

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/api/ops_attention.h"
 #include "kernels/chunks.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/ops/attention.h"
 #include "kernels/row_format.h"
 
 // The part of attend that is not arithmetic: which keys a row reads, where they lie, and the

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "core/api/ops_attention.h"
-#include "core/api/ops_moe.h"
 #include "core/api/result.h"
 #include "core/api/session.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/moe.h"
 
 // Checks of op arguments, done once when a plan is recorded.
 

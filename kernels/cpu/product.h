@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/api/ops_dense.h"
 #include "core/api/result.h"
 #include "kernels/cpu/activations.h"
 #include "kernels/cpu/phase.h"
 #include "kernels/cpu/unpack.h"
+#include "kernels/ops/dense.h"
 
 // The arithmetic under matmul and experts: a block of weight rows times a block of activation rows.
 //

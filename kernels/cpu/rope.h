@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/api/ops_attention.h"
 #include "core/api/result.h"
 #include "kernels/cpu/phase.h"
+#include "kernels/ops/attention.h"
 
 namespace ebb::cpu {
 

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/api/ops_attention.h"
 #include "core/api/result.h"
 #include "kernels/cpu/phase.h"
+#include "kernels/ops/attention.h"
 
 namespace ebb::cpu {
 

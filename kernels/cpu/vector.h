@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/api/ops_attention.h"
+#include "kernels/ops/attention.h"
 
 // Operations on one vector, in the widest instructions of the machine. Each sums in an order that
 // depends on n alone.

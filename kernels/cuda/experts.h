@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/api/ops_moe.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/ops/moe.h"
 
 namespace ebb::cuda {
 

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "core/api/ops_moe.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/planes.h"
+#include "kernels/ops/moe.h"
 
 // The work of the experts as products of pieces: up to kGroupRows activation rows that meet one
 // expert. What the kernels of plain and of tensor products share.

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/api/ops_dense.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/ops/dense.h"
 
 namespace ebb::cuda {
 

@@ -3,9 +3,9 @@
 #include <array>
 #include <cstdint>
 
-#include "core/api/ops_dense.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/hd.h"
+#include "kernels/ops/dense.h"
 
 // Stored blocks have odd sizes (34, 66, 84 bytes), so that wide loads from them are not aligned. On
 // the device the same bytes are kept as planes: field 0 of all blocks, then field 1 of all blocks,

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/api/ops_attention.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/numeric.h"
+#include "kernels/ops/attention.h"
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/api/ops_attention.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/ops/attention.h"
 
 namespace ebb::cuda {
 

@@ -11,6 +11,7 @@
 #include "core/api/attention.h"
 #include "core/api/host.h"
 #include "core/api/loader.h"
+#include "kernels/ops/ops.h"
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
 #include "modules/deepseek4/config.h"

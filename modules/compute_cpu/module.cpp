@@ -18,6 +18,7 @@
 #include "core/api/compute.h"
 #include "core/api/host.h"
 #include "kernels/numeric.h"
+#include "kernels/ops/ops.h"
 #include "modules/compute_cpu/recorder.h"
 #include "modules/compute_cpu/worker_pool.h"
 

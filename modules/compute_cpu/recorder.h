@@ -2,6 +2,7 @@
 
 #include "core/api/compute.h"
 #include "kernels/cpu/phase.h"
+#include "kernels/ops/ops.h"
 
 namespace ebb::cpu {
 

@@ -14,6 +14,7 @@
 #include "core/api/compute.h"
 #include "core/api/host.h"
 #include "kernels/cuda/planes.h"
+#include "kernels/ops/ops.h"
 #include "kernels/quant_grids.h"
 #include "modules/compute_cuda/handles.h"
 #include "modules/compute_cuda/plan.h"

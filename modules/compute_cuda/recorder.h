@@ -6,6 +6,7 @@
 
 #include "core/api/compute.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/ops/ops.h"
 
 namespace ebb::cuda {
 

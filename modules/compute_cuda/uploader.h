@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/api/ops_dense.h"
+#include "kernels/ops/dense.h"
 #include "kernels/cuda/launch.h"
 #include "modules/compute_cuda/handles.h"
 

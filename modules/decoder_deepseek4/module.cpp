@@ -10,6 +10,7 @@
 #include "core/api/decoder.h"
 #include "core/api/host.h"
 #include "core/api/loader.h"
+#include "kernels/ops/ops.h"
 #include "modules/deepseek4/config.h"
 
 namespace ebb {

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "core/api/ops_dense.h"
 #include "kernels/numeric.h"
+#include "kernels/ops/dense.h"
 
 namespace ebb::test {
 

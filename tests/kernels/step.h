@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "core/api/ops_attention.h"
 #include "core/api/session.h"
+#include "kernels/ops/attention.h"
 #include "kernels/row_format.h"
 
 namespace ebb::test {

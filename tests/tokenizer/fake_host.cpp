@@ -19,6 +19,7 @@ class FakeHost final : public Host {
   Compute* compute() noexcept override { return nullptr; }
   Comm* comm() noexcept override { return nullptr; }
   Attention* attention() noexcept override { return nullptr; }
+  Staging* staging() noexcept override { return nullptr; }
 
  private:
   Loader* loader_;

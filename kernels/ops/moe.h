@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/api/ops_dense.h"
+#include "kernels/ops/dense.h"
 
 namespace ebb {
 

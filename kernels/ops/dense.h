@@ -12,15 +12,6 @@ namespace ebb {
 // plan lives; activations are f32, row-major, without aliasing unless a line says "in place".
 // "rows" is the count behind step.n_rows (or n_rows), at most the stated maximum.
 
-/// A matrix [n_out, n_in] in stored blocks, or `n_mats` of them one after another (experts).
-struct Weight {
-  const std::byte* data = nullptr;
-  DType type = DType::f32;
-  std::int64_t n_in = 0;
-  std::int64_t n_out = 0;
-  std::int64_t n_mats = 1;
-};
-
 /// streams[r][s][:] = table[token[r]][:] for every stream s.
 struct EmbedArgs {
   StepView step;

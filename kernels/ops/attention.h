@@ -6,7 +6,7 @@
 
 namespace ebb {
 
-// Arguments of the ops of compressed sparse attention. Pointer rules as in ops_dense.h. A chunk is
+// Arguments of the ops of compressed sparse attention. Pointer rules as in dense.h. A chunk is
 // `ratio` consecutive tokens compressed to one row; chunk c is visible to the token at `pos` once
 // c < (pos + 1) / ratio.
 
@@ -34,6 +34,15 @@ struct RowStore {
   std::int64_t sequence_bytes = 0;
   std::int64_t n_rows = 0;  ///< capacity per sequence
   RowFormat format = RowFormat::f32;
+};
+
+/// A store whose rows have a second, faster place: row i of sequence s is in slot
+/// slot_of[s * n_rows + i] of `slots` if that is not negative, with the same bytes. Rows of `slots`
+/// are addressed by slot number.
+struct SlotStore {
+  const std::int32_t* slot_of = nullptr;  ///< nullptr: there is no second place
+  std::byte* slots = nullptr;
+  std::int64_t sequence_bytes = 0;  ///< of slots
 };
 
 /// cos_sin[r][i] = (cos, sin) of (pos[r] + offset) * frequency[i], angle in double. Rows whose
@@ -94,7 +103,8 @@ struct CompressArgs {
   const float* cos_sin = nullptr;  ///< [rows, n_pairs, 2] at pos - (ratio - 1)
   std::int32_t n_pairs = 0;
   Rounding rounding = Rounding::none;
-  RowStore rows;  ///< chunk c is row c
+  RowStore rows;    ///< chunk c is row c
+  SlotStore slots;  ///< written too where the chunk has a slot
 };
 
 /// Chooses for every row the top_k visible chunks of largest
@@ -125,6 +135,7 @@ struct AttendArgs {
   const float* q = nullptr;  ///< [rows, n_heads, d]
   RowStore ring;
   RowStore chunks;                      ///< data nullptr for a layer without chunks
+  SlotStore slots;                      ///< of chunks
   const std::int32_t* ids = nullptr;    ///< [rows, top_k], nullptr: all visible chunks
   const std::int32_t* count = nullptr;  ///< [rows]
   std::int32_t top_k = 0;
