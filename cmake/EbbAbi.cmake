@@ -13,4 +13,7 @@ string(APPEND ebb_abi_text "${CMAKE_CXX_COMPILER_ID};${CMAKE_CXX_COMPILER_VERSIO
 string(SHA256 ebb_abi_digest "${ebb_abi_text}")
 string(SUBSTRING "${ebb_abi_digest}" 0 16 ebb_abi_short)
 set(EBB_ABI "${ebb_abi_short}-${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}")
-target_compile_definitions(ebb_flags INTERFACE EBB_ABI="${EBB_ABI}" EBB_VERSION="${PROJECT_VERSION}")
+# In a header, so that a change rebuilds those who look at it and not every kernel.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/ebb_abi.h CONTENT
+     "#pragma once\n\n#define EBB_ABI \"${EBB_ABI}\"\n#define EBB_VERSION \"${PROJECT_VERSION}\"\n" @ONLY)
+target_include_directories(ebb_flags INTERFACE ${CMAKE_BINARY_DIR}/generated)

@@ -7,10 +7,7 @@
 
 #include "core/api/options.h"
 #include "core/api/result.h"
-
-#ifndef EBB_ABI
-#error "EBB_ABI is set by CMake (cmake/EbbAbi.cmake): hash of core/api, compiler and flags"
-#endif
+#include "ebb_abi.h"  // EBB_ABI: made by cmake/EbbAbi.cmake from the interfaces, compiler and flags
 
 namespace ebb {
 

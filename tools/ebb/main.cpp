@@ -8,6 +8,7 @@
 #include <new>
 
 #include "core/api/module.h"
+#include "ebb_abi.h"
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/tell.h"

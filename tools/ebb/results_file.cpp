@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "ebb_abi.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/output_file.h"
