@@ -147,10 +147,10 @@ BOOST_AUTO_TEST_CASE(compressed_rows_and_attention_agree) {
     const CompressArgs compress{
         step.view(), kv.data(),      gate.data(), ape.data(),  state_kv.data(), state_gate.data(),
         4,           kDim,           1,           norm.data(), 1e-6f,           angles.data(),
-        16,          Rounding::none, rows.store};
-    const AttendArgs attend{step.view(), q.data(), ring.store, rows.store,  nullptr, nullptr,
-                            1,           4,        17,         sink.data(), 0.12f,   angles.data(),
-                            16,          kHeads,   kDim,       out.data()};
+        16,          Rounding::none, rows.store,  {}};
+    const AttendArgs attend{step.view(),   q.data(), ring.store, rows.store, {},          nullptr,
+                            nullptr,       1,        4,          17,         sink.data(), 0.12f,
+                            angles.data(), 16,       kHeads,     kDim,       out.data()};
     cpu::PhaseList list;
     BOOST_REQUIRE(cpu::add_compress(list, compress).has_value());
     BOOST_REQUIRE(cpu::add_attend(list, attend).has_value());
