@@ -62,6 +62,12 @@ void fill_tensor(std::span<std::byte> bytes, const Plan& plan, const Shape& shap
   }
 }
 
+struct Unmap {
+  std::uint64_t bytes;
+  void operator()(std::byte* memory) const noexcept { munmap(memory, bytes); }
+};
+using Mapping = std::unique_ptr<std::byte, Unmap>;
+
 class LoaderSynthetic final : public Loader {
  public:
   static Result<std::unique_ptr<LoaderSynthetic>> create(Host&, Options& options) {
@@ -83,13 +89,14 @@ class LoaderSynthetic final : public Loader {
       return make_error(Errc::out_of_memory, "loader_synthetic: no %llu bytes for the model",
                         static_cast<unsigned long long>(total));
     }
+    Mapping mapping(static_cast<std::byte*>(memory), Unmap{total});
     madvise(memory, total, MADV_HUGEPAGE);
-    return std::make_unique<LoaderSynthetic>(shape, plans, static_cast<std::byte*>(memory), total);
+    return std::make_unique<LoaderSynthetic>(shape, plans, std::move(mapping), total);
   }
 
-  LoaderSynthetic(const Shape& shape, const std::vector<Plan>& plans, std::byte* memory,
+  LoaderSynthetic(const Shape& shape, const std::vector<Plan>& plans, Mapping memory,
                   std::uint64_t total)
-      : memory_(memory), total_(total) {
+      : memory_(std::move(memory)), total_(total) {
     std::uint64_t hash = shape.seed;
     for (const auto& [key, value] : make_metadata(shape)) {
       keys_.push_back(key);
@@ -103,9 +110,9 @@ class LoaderSynthetic final : public Loader {
       view.type = plan.type;
       view.n_dims = static_cast<std::int32_t>(plan.ne.size());
       std::copy(plan.ne.begin(), plan.ne.end(), view.ne.begin());
-      view.data = memory_ + at;
+      view.data = memory_.get() + at;
       view.n_bytes = tensor_bytes(plan);
-      fill_tensor({memory_ + at, view.n_bytes}, plan, shape);
+      fill_tensor({memory_.get() + at, view.n_bytes}, plan, shape);
       tensors_.push_back(view);
       at += (view.n_bytes + kAlign - 1) / kAlign * kAlign;
       hash = hash_text(plan.name + dtype_traits(plan.type)->name, hash);
@@ -115,8 +122,6 @@ class LoaderSynthetic final : public Loader {
     std::snprintf(digest, sizeof(digest), "%016llx", static_cast<unsigned long long>(hash));
     digest_ = digest;
   }
-
-  ~LoaderSynthetic() override { munmap(memory_, total_); }
 
   const MetaValue* meta(std::string_view key) const noexcept override {
     const auto found = meta_.find(key);
@@ -147,7 +152,7 @@ class LoaderSynthetic final : public Loader {
     return bytes;
   }
 
-  std::byte* const memory_;
+  const Mapping memory_;
   const std::uint64_t total_;
   std::vector<std::string> keys_;
   std::map<std::string, MetaValue, std::less<>> meta_;
