@@ -18,13 +18,14 @@ double Sampler::uniform(std::uint64_t seed, std::uint64_t n) {
   return static_cast<double>(z >> 11) * 0x1p-53;
 }
 
-std::int32_t Sampler::sample(std::span<const float> logits) {
+std::int32_t Sampler::sample(std::span<const float> logits, std::int32_t banned) {
   candidates_.clear();
   candidates_.reserve(logits.size());
   Candidate best{-1, 0, 0};
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) continue;
-    candidates_.push_back({static_cast<std::int32_t>(i), logits[i], 0});
+    const auto id = static_cast<std::int32_t>(i);
+    if (std::isnan(logits[i]) || id == banned) continue;
+    candidates_.push_back({id, logits[i], 0});
     if (best.id < 0 || logits[i] > best.logit) best = candidates_.back();
   }
   if (best.id < 0 || settings_.temperature <= 0) return best.id;

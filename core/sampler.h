@@ -25,8 +25,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplingSettings& settings) : settings_(settings) {}
 
-  /// Token id, or -1 if the row is empty or all NaN.
-  std::int32_t sample(std::span<const float> logits);
+  /// Token id, never `banned`; -1 if nothing is left that is a number.
+  std::int32_t sample(std::span<const float> logits, std::int32_t banned = -1);
 
   /// The n-th number of the stream `seed`, in [0, 1), a multiple of 2^-53.
   static double uniform(std::uint64_t seed, std::uint64_t n);

@@ -47,6 +47,9 @@ class Tokenizer : public Module {
   virtual std::int32_t vocab_size() const noexcept = 0;
   virtual std::int32_t bos() const noexcept = 0;
   virtual std::int32_t eos() const noexcept = 0;
+  /// Ids that open and close the model's thinking; -1 for a model that has none.
+  virtual std::int32_t think_open() const noexcept = 0;
+  virtual std::int32_t think_close() const noexcept = 0;
 };
 
 }  // namespace ebb

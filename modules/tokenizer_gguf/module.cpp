@@ -77,6 +77,8 @@ class GgufTokenizer final : public Tokenizer {
   std::int32_t vocab_size() const noexcept override { return vocabulary_.size(); }
   std::int32_t bos() const noexcept override { return vocabulary_.id(Markup::bos); }
   std::int32_t eos() const noexcept override { return vocabulary_.id(Markup::eos); }
+  std::int32_t think_open() const noexcept override { return vocabulary_.id(Markup::think_open); }
+  std::int32_t think_close() const noexcept override { return vocabulary_.id(Markup::think_close); }
 
  private:
   using Ids = std::vector<std::int32_t>;

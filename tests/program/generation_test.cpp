@@ -57,6 +57,21 @@ BOOST_AUTO_TEST_CASE(goes_on_after_eos_when_told_to) {
   BOOST_TEST(finish_reason_name(generation.finish()) == "length");
 }
 
+BOOST_AUTO_TEST_CASE(thinks_from_an_open_bracket_of_the_prompt_to_the_closing_one) {
+  const LetterTokenizer tokenizer;
+  const auto thinking = [&](std::string_view prompt, std::string_view drawn) {
+    Generation generation(settings(10), &tokenizer, *tokenizer.encode(prompt, true));
+    stream(generation, std::string(drawn));
+    return generation.is_thinking();
+  };
+  BOOST_TEST(!thinking("ab", ""));
+  BOOST_TEST(thinking("ab(", ""));
+  BOOST_TEST(thinking("ab(", "cd"));
+  BOOST_TEST(!thinking("ab(", "cd)e"));
+  BOOST_TEST(!thinking("ab(c)", ""));
+  BOOST_TEST(thinking("ab(c)", "("));
+}
+
 BOOST_AUTO_TEST_CASE(ends_by_length_after_that_many_tokens) {
   const LetterTokenizer tokenizer;
   Generation generation(settings(2), &tokenizer);

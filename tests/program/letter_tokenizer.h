@@ -47,6 +47,8 @@ class LetterTokenizer final : public Tokenizer {
   std::int32_t vocab_size() const noexcept override { return 258; }
   std::int32_t bos() const noexcept override { return 256; }
   std::int32_t eos() const noexcept override { return 257; }
+  std::int32_t think_open() const noexcept override { return '('; }
+  std::int32_t think_close() const noexcept override { return ')'; }
 };
 
 }  // namespace ebb

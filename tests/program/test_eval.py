@@ -2,9 +2,11 @@
 
 import array
 import json
+import subprocess
+import time
 import unittest
 
-from support import DATA, ProgramTest
+from support import DATA, EBB, ProgramTest, stop
 
 
 def floats(path):
@@ -55,6 +57,22 @@ class Logits(ProgramTest):
             self.expect_refused(says, "eval", "logits", self.model, "-i", path, "-o",
                                 self.path("l.f32"))
             self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.json"])
+
+    def test_an_interrupted_evaluation_leaves_no_file(self):
+        model = self.manifest(max_context=4096)
+        path = self.write("p.json", json.dumps([[1 + i % 4000 for i in range(4096)]] * 50))
+        process = subprocess.Popen([EBB, "eval", "logits", model, "-i", path, "-o",
+                                    self.path("l.f32"), "--chunk", "16"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        deadline = time.monotonic() + 60
+        while not list(self.folder.glob("l.f32.*.tmp")):
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        self.assertEqual(stop(process), 130)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.json"])
 
     def test_a_chunk_beyond_the_step_is_refused(self):
         path = self.write("p.json", "[[1]]")

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import unittest
@@ -12,7 +13,7 @@ try:
 except ImportError:  # Python 3.10
     tomllib = None
 
-from support import DEMO, EBB, ProgramTest, stop
+from support import DATA, DEMO, EBB, ProgramTest, stop
 
 SHORT = [{"id": "a", "prompt": "It was a dark", "max_tokens": 6},
          {"id": "b", "tokens": [0, 53, 1022, 717], "max_tokens": 5},
@@ -202,15 +203,31 @@ class Run(ProgramTest):
         self.assertEqual([line.split()[0] for line in lines[:3]], ["1/3", "2/3", "3/3"])
         self.assertNotIn("\r", "".join(lines))
 
-    def test_logits_that_are_no_numbers_end_the_run_as_a_fault(self):
-        model = bytearray((DEMO / "ds4-mini-q8_0.gguf").read_bytes())
-        model[-32768:] = b"\xff" * 32768  # NaN scales in the last layer's shared expert
+    def test_a_request_whose_logits_are_no_numbers_fails_alone(self):
+        source = DATA / "models" / "tiny_kmix.gguf"
+        table = next(t for t in json.loads(self.expect(0, "inspect", "--json", source).out)["tensors"]
+                     if t["name"] == "token_embd.weight")
+        row = 2 * table["shape"][0]  # BF16
+        begin = int(re.search(r"data at (\d+)", table["place"]).group(1))
+        model = bytearray(source.read_bytes())
+        model[begin + 7 * row:begin + 8 * row] = b"\xff" * row  # token 7 is all NaN
         (self.folder / "nan.gguf").write_bytes(model)
-        manifest = self.manifest(model=self.path("nan.gguf"))
-        for settings in ({}, {"temperature": 1}):
-            batch = self.batch([dict(SHORT[0], **settings)])
-            result = self.expect(4, "run", manifest, "-i", batch, "-o", self.path("r.jsonl"))
-            self.assertIn("new token 1: the model's logits are no numbers", result.err)
+        manifest = self.manifest(model=self.path("nan.gguf"), tokenizer=False, max_sequences=2)
+        lines = [{"id": str(n), "tokens": [1, 2, n], "max_tokens": 4} for n in (5, 7, 6)]
+        lines.insert(2, {"id": "warm", "tokens": [7], "max_tokens": 4, "temperature": 1, "seed": 1})
+        result = self.expect(1, "run", manifest, "-i", self.batch(lines), "-o",
+                             self.path("r.jsonl"))
+        self.assertIn("2 failed", result.err)
+        results = {line["id"]: line for line in self.results()}
+        self.assertEqual(len(results), 4)
+        for name in ("7", "warm"):
+            self.assertIn("new token 1: the model's logits are no numbers",
+                          results[name]["error"]["message"])
+        healthy = self.manifest("h.toml", model=source, tokenizer=False)
+        kept = [line for line in lines if line["id"] in ("5", "6")]
+        self.expect(0, "run", healthy, "-i", self.batch(kept), "-o", self.path("h.jsonl"))
+        for line in self.results("h.jsonl"):
+            self.assertEqual(results[line["id"]]["tokens"], line["tokens"])
 
     def test_a_stderr_that_is_closed_or_full_ends_no_run(self):
         manifest, batch = self.manifest(), self.batch(SHORT)
@@ -253,7 +270,6 @@ class Generate(ProgramTest):
         self.assertEqual(chat.err.split(" in ")[0], specials.err.split(" in ")[0])
 
     def test_a_model_without_a_tokenizer_is_refused(self):
-        from support import DATA
         self.expect_refused("[tokenizer]", "generate",
                             self.manifest(model=DATA / "models" / "tiny_kmix.gguf",
                                           tokenizer=False), "-p", "x")

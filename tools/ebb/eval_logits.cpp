@@ -11,9 +11,11 @@
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/interrupt.h"
 #include "tools/ebb/logit_feed.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/tell.h"
 
 namespace ebb::cli {
 namespace {
@@ -49,9 +51,11 @@ Result<Prompts> parse_prompts(const std::string& text, const std::string& name) 
 }
 
 Result<int> eval_logits(const LogitsArgs& args) {
+  Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Prompts prompts, parse_prompts(text, args.input));
+  interrupt.arm();  // from here on there is a file to take away
   EBB_ASSIGN(OutputFile output, OutputFile::create(args.output));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session, args.all));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -68,11 +72,17 @@ Result<int> eval_logits(const LogitsArgs& args) {
   }
   std::int64_t n_rows = 0;
   for (const std::vector<std::int32_t>& prompt : prompts) {
-    EBB_TRY(feed_for_logits(*engine, prompt, chunk, args.all,
-                            [&](std::size_t, std::span<const float> logits) {
-                              ++n_rows;
-                              return output.write(std::as_bytes(logits));
-                            }));
+    EBB_TRY(feed_for_logits(
+        *engine, prompt, chunk, args.all,
+        [&](std::size_t, std::span<const float> logits) {
+          ++n_rows;
+          return output.write(std::as_bytes(logits));
+        },
+        [&interrupt] { return interrupt.requested(); }));
+    if (interrupt.requested()) {
+      tell("interrupted: nothing was written\n");
+      return kInterrupted;
+    }
   }
   EBB_TRY(output.commit());
   fmt::print("{}: {} rows of {} float32\n", printable(args.output), n_rows,

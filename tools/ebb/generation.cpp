@@ -1,7 +1,6 @@
 #include "tools/ebb/generation.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace ebb::cli {
 namespace {
@@ -30,20 +29,29 @@ const char* finish_reason_name(FinishReason reason) {
   return "none";
 }
 
-Generation::Generation(GenerationSettings settings, const Tokenizer* tokenizer)
-    : settings_(std::move(settings)), tokenizer_(tokenizer), sampler_(settings_.sampling) {}
+Generation::Generation(GenerationSettings settings, const Tokenizer* tokenizer,
+                       std::span<const std::int32_t> prompt)
+    : settings_(std::move(settings)), tokenizer_(tokenizer), sampler_(settings_.sampling) {
+  for (const std::int32_t token : prompt) follow_thinking(token);
+}
+
+void Generation::follow_thinking(std::int32_t token) {
+  if (tokenizer_ == nullptr || token < 0) return;
+  if (token == tokenizer_->think_open()) is_thinking_ = true;
+  if (token == tokenizer_->think_close()) is_thinking_ = false;
+}
 
 Status Generation::sample(Engine& engine, std::int32_t i) {
+  const std::int32_t banned = is_thinking_ && !settings_.ignore_eos ? tokenizer_->eos() : -1;
   std::int32_t token = -1;
-  if (settings_.sampling.temperature > 0) {
-    EBB_ASSIGN(const std::span<const float> logits, engine.logits(i));
-    token = sampler_.sample(logits);
-  } else {
+  if (settings_.sampling.temperature <= 0) {
     EBB_ASSIGN(token, engine.argmax(i));
-    if (token == 0) {  // also what is answered if all logits are NaN
-      EBB_ASSIGN(const std::span<const float> logits, engine.logits(i));
-      if (std::isnan(logits[0])) token = -1;
-    }
+  }
+  // Greedy wants the row itself only if the answer may not stand: token 0 is also what is answered
+  // when all logits are NaN.
+  if (token <= 0 || token == banned) {
+    EBB_ASSIGN(const std::span<const float> logits, engine.logits(i));
+    token = sampler_.sample(logits, banned);
   }
   if (token < 0) {
     return make_error(Errc::internal, "new token %zu: the model's logits are no numbers",
@@ -54,6 +62,7 @@ Status Generation::sample(Engine& engine, std::int32_t i) {
 
 Status Generation::take(std::int32_t token) {
   tokens_.push_back(token);
+  follow_thinking(token);
   if (tokenizer_ != nullptr) {
     const std::size_t before = text_.size();
     EBB_ASSIGN(const std::string piece, tokenizer_->decode(std::span(&token, 1)));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,10 +31,13 @@ const char* finish_reason_name(FinishReason reason);
 class Generation {
  public:
   /// `tokenizer`: nullptr if the model has none; borrowed. Then there is no text and no EOS.
-  Generation(GenerationSettings settings, const Tokenizer* tokenizer);
+  /// `prompt` says whether the model is thinking at the start: while it is, EOS is not drawn, since
+  /// an answer that ends inside the thinking is empty.
+  Generation(GenerationSettings settings, const Tokenizer* tokenizer,
+             std::span<const std::int32_t> prompt = {});
 
   /// Draws the next token from the i-th logits of the engine's last step and takes it.
-  /// Errors: device; internal if the logits are no numbers.
+  /// Errors: device; internal if the logits are no numbers, which concerns this sequence alone.
   Status sample(Engine& engine, std::int32_t i);
   /// Appends a token and decides whether it was the last. Not after the end.
   Status take(std::int32_t token);
@@ -41,6 +45,8 @@ class Generation {
   void end_by_context() { finish_ = FinishReason::context; }
 
   FinishReason finish() const { return finish_; }
+  /// Between the tokens that open and close the model's thinking.
+  bool is_thinking() const { return is_thinking_; }
   bool is_finished() const { return finish_ != FinishReason::none; }
   /// Every token drawn, an EOS at the end included.
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
@@ -52,12 +58,15 @@ class Generation {
   std::string_view take_text();
 
  private:
+  void follow_thinking(std::int32_t token);
+
   GenerationSettings settings_;
   const Tokenizer* tokenizer_;
   Sampler sampler_;
   std::vector<std::int32_t> tokens_;
   std::string text_;
   std::size_t n_shown_ = 0;
+  bool is_thinking_ = false;
   FinishReason finish_ = FinishReason::none;
 };
 

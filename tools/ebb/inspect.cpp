@@ -132,7 +132,8 @@ void print_json(const Loader& loader) {
         {{"name", std::string(tensor.name)},
          {"type", type_name(tensor.type)},
          {"shape", std::vector<std::int64_t>(tensor.ne.begin(), tensor.ne.begin() + tensor.n_dims)},
-         {"bytes", tensor.n_bytes}});
+         {"bytes", tensor.n_bytes},
+         {"place", loader.where_tensor(tensor.name)}});
   }
   root["types"] = ordered_json::object();
   for (const auto& [name, total] : totals(loader)) {

@@ -10,13 +10,15 @@ namespace ebb::cli {
 
 /// Feeds `tokens` to a fresh sequence, `chunk` rows a step, and hands out the logits of every
 /// position, in order, or of the last alone. The engine must be open with all_logits for `all`.
+/// Between steps it asks `stopped`, if there is one, and leaves the rest out by true.
 /// Errors: of the engine, and those of `take`, which end it.
 inline Status feed_for_logits(
     Engine& engine, std::span<const std::int32_t> tokens, std::int32_t chunk, bool all,
-    const std::function<Status(std::size_t position, std::span<const float> logits)>& take) {
+    const std::function<Status(std::size_t position, std::span<const float> logits)>& take,
+    const std::function<bool()>& stopped = nullptr) {
   EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
   std::vector<StepRow> rows;
-  for (std::size_t fed = 0; fed < tokens.size();) {
+  for (std::size_t fed = 0; fed < tokens.size() && !(stopped && stopped());) {
     const std::size_t n = std::min(tokens.size() - fed, static_cast<std::size_t>(chunk));
     rows.clear();
     for (std::size_t i = fed; i < fed + n; ++i) {

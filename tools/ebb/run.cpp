@@ -59,6 +59,9 @@ class BatchRun {
     hooks.prefilled = [this](const Job& job, std::int64_t fed) {
       progress_->feeding(job.id, job.work, fed, static_cast<std::int64_t>(job.prompt.size()));
     };
+    hooks.failed = [this](const Job& job, const Error& why) {
+      return failed(job.id, job.settings.sampling.seed, job.work, why);
+    };
     hooks.stopped = [&interrupt] { return interrupt.requested(); };
     const Result<bool> through = run_jobs(engine_, hooks);
     progress_.reset();
@@ -86,15 +89,18 @@ class BatchRun {
         return std::optional<Job>(Job{std::move(request.id), *std::move(prompt),
                                       std::move(request.settings), line.text.size()});
       }
-      EBB_TRY(results_.append(
-          format_failure(request.id, prompt.error(), request.settings.sampling.seed, provenance_)));
-      ++n_done_;
-      ++n_failed_;
-      ++n_new_failed_;
-      progress_->finished(line.text.size(), fmt::format("{} failed: {}", printable(request.id, 60),
-                                                        prompt.error().message));
+      EBB_TRY(failed(request.id, request.settings.sampling.seed, line.text.size(), prompt.error()));
     }
     return std::optional<Job>();
+  }
+
+  Status failed(const std::string& id, std::uint64_t seed, std::uint64_t work, const Error& why) {
+    EBB_TRY(results_.append(format_failure(id, why, seed, provenance_)));
+    ++n_done_;
+    ++n_failed_;
+    ++n_new_failed_;
+    progress_->finished(work, fmt::format("{} failed: {}", printable(id, 60), why.message));
+    return ok_status();
   }
 
   Result<std::vector<std::int32_t>> encode(const Request& request) const {

@@ -55,9 +55,13 @@ class JobLoop {
                  return !stopped();
                }));
     if (!is_fed) return false;
-    Generation generation(job.settings, engine_.tokenizer());
-    EBB_TRY(generation.sample(engine_, 0));
+    Generation generation(job.settings, engine_.tokenizer(), job.prompt);
+    const Status drawn = generation.sample(engine_, 0);
     Open open{std::move(job), std::move(generation), sequence, {}, Clock::now()};
+    if (!drawn) {
+      EBB_TRY(drop(open, drawn.error()));
+      return true;
+    }
     open.timings.queue = seconds(start_, begin);
     open.timings.prefill = seconds(begin, open.first_token);
     EBB_ASSIGN(const bool is_over, settle(open));
@@ -72,18 +76,28 @@ class JobLoop {
       rows_.push_back({open.sequence, open.generation.last_token(), true});
     }
     EBB_TRY(engine_.step(rows_));
+    std::size_t kept = 0;
     for (std::size_t i = 0; i < open_.size(); ++i) {
-      EBB_TRY(open_[i].generation.sample(engine_, static_cast<std::int32_t>(i)));
-    }
-    for (std::size_t i = 0; i < open_.size();) {
-      EBB_ASSIGN(const bool is_over, settle(open_[i]));
-      if (is_over) {
-        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      const Status drawn = open_[i].generation.sample(engine_, static_cast<std::int32_t>(i));
+      bool is_over = true;
+      if (drawn) {
+        EBB_ASSIGN(is_over, settle(open_[i]));
       } else {
-        ++i;
+        EBB_TRY(drop(open_[i], drawn.error()));
       }
+      if (is_over) continue;
+      if (kept != i) open_[kept] = std::move(open_[i]);
+      ++kept;
     }
+    open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(kept), open_.end());
     return ok_status();
+  }
+
+  // Ends one sequence that has nothing to go on with; a fault of the device ends the run.
+  Status drop(const Open& open, const Error& why) {
+    if (why.code != Errc::internal || !hooks_.failed) return why;
+    engine_.close_sequence(open.sequence);
+    return hooks_.failed(open.job, why);
   }
 
   // After a token: hands it on, and closes the sequence if it was the last.

@@ -31,6 +31,8 @@ struct Hooks {
   std::function<Result<std::optional<Job>>()> next;
   /// Hears each job at its end, in order of ending. An error ends the run.
   std::function<Status(const Job&, const Generation&, const Timings&)> finished;
+  /// Optional: hears a job whose logits were no numbers; without it, or by its error, the run ends.
+  std::function<Status(const Job&, const Error&)> failed;
   /// Optional: hears a sequence after each token.
   std::function<void(Generation&)> token;
   /// Optional: tokens of `job` fed so far, after each prefill step.
