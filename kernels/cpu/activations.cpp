@@ -89,13 +89,23 @@ void quantise_tile(const float* x, ActTile& tile) {
     }
   }
   interleave(tile.q, 0);
-  for (int group = 0; group < kTileGroups; ++group) {
-    std::int32_t sum = 0;
-    for (int c = 0; c < 4; ++c) {
-      for (int i = 0; i < 4; ++i) sum += tile.q[64 * c + 4 * group + i];
+  // Sums of 16 bytes: as q + 128, two at a time in 16-bit halves, then both halves.
+  const hn::RebindToUnsigned<DInt> d_words;
+  const auto low_bytes = hn::Set(d_words, 0x00ff00ffu);
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(tile.q);
+  for (std::size_t p = 0; p < kTileGroups; p += kLanes) {
+    auto pairs = hn::Zero(d_words);
+    for (std::size_t c = 0; c < 4; ++c) {
+      const auto bytes =
+          hn::Xor(hn::Load(d_words, words + 16 * c + p), hn::Set(d_words, 0x80808080u));
+      pairs = hn::Add(pairs, hn::And(bytes, low_bytes));
+      pairs = hn::Add(pairs, hn::And(hn::ShiftRight<8>(bytes), low_bytes));
     }
-    tile.bias[group] = -128 * sum;
-    tile.sum[group] = tile.scale[group] * static_cast<float>(sum);
+    const auto halves =
+        hn::Add(hn::And(pairs, hn::Set(d_words, 0xffffu)), hn::ShiftRight<16>(pairs));
+    const auto sum = hn::Sub(hn::BitCast(d_int, halves), hn::Set(d_int, 16 * 128));
+    hn::Store(hn::Neg(hn::ShiftLeft<7>(sum)), d_int, tile.bias + p);
+    hn::Store(hn::Mul(hn::Load(d, tile.scale + p), hn::ConvertTo(d, sum)), d, tile.sum + p);
   }
 }
 

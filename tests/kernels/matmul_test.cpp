@@ -2,6 +2,11 @@
 #define BOOST_TEST_DYN_LINK
 #include "kernels/cpu/matmul.h"
 
+// clang-format off
+#include "kernels/cpu/simd_targets.h"  // must come before Highway's headers
+#include <hwy/targets.h>
+// clang-format on
+
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstring>
@@ -156,6 +161,48 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_batch_or_on_the_order_of_tasks) {
             std::memcmp(many.y.data(), want.data(), n * sizeof(float)) == 0,
             dtype_traits(type)->name << " " << name_of(precision) << " with " << n_rows << " rows");
         BOOST_REQUIRE_EQUAL(many.y[n], kUntouched);  // rows past the count are left alone
+      }
+    }
+  }
+}
+
+/// Makes dispatch choose one instruction set while it lives.
+struct OnlyTarget {
+  explicit OnlyTarget(std::int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  ~OnlyTarget() {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  OnlyTarget(const OnlyTarget&) = delete;
+  OnlyTarget& operator=(const OnlyTarget&) = delete;
+};
+
+BOOST_AUTO_TEST_CASE(every_instruction_set_is_right_and_those_with_fma_give_equal_bits) {
+  constexpr std::int32_t kRows = 9;
+  const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  BOOST_REQUIRE(targets != 0);
+  for (const DType type : test::kWeightTypes) {
+    const RandomWeight w(type, 11, 1344 - 1344 % dtype_traits(type)->block_values, 61);
+    const std::vector<float> x = test::random_floats(kRows * w.weight.n_in, 62);
+    for (const Precision precision : {Precision::exact, Precision::fast}) {
+      std::vector<float> fused;
+      for (std::int64_t rest = targets; rest != 0; rest &= rest - 1) {
+        const std::int64_t target = rest & -rest;
+        const OnlyTarget only(target);
+        for (const std::int32_t n_rows : {kRows, 1}) {
+          Product product(w.weight, x, kRows, 1, precision);
+          product.run(n_rows);
+          check_values(w, x, product.y, n_rows, 1, precision);
+          if (target == HWY_SCALAR || target == HWY_EMU128) continue;
+          if (fused.empty()) fused = product.y;
+          const std::size_t n = static_cast<std::size_t>(n_rows) * 11;
+          BOOST_REQUIRE_MESSAGE(std::memcmp(product.y.data(), fused.data(), n * sizeof(float)) == 0,
+                                dtype_traits(type)->name << " " << name_of(precision) << " on "
+                                                         << hwy::TargetName(target));
+        }
       }
     }
   }
