@@ -37,7 +37,7 @@ struct ExpertProducts {
 
 /// What the phases of one op share.
 struct Shared {
-  Shared(const ExpertsArgs& a, Precision precision)
+  Shared(const ExpertsArgs& a, Precision precision, std::shared_ptr<ActRoom> room)
       : args(a),
         routed(a.routed, precision),
         shared(a.shared, precision),
@@ -46,11 +46,13 @@ struct Shared {
         d(routed.gate.n_in),
         f(routed.gate.n_out),
         groups(a.step.max_rows, a.n_used, n_experts) {
+    if (room == nullptr) room = std::make_shared<ActRoom>();
     if (routed.gate.integer || routed.up.integer || shared.gate.integer || shared.up.integer) {
-      x = std::make_unique<QuantisedRows>(a.step.max_rows, d);
+      x = std::make_unique<QuantisedRows>(room, 0, a.step.max_rows, d);
     }
     if (routed.down.integer || shared.down.integer) {
-      hidden = std::make_unique<QuantisedRows>(std::int64_t{a.step.max_rows} * n_slots, f);
+      hidden = std::make_unique<QuantisedRows>(room, x ? x->end() : 0,
+                                               std::int64_t{a.step.max_rows} * n_slots, f);
     }
   }
 
@@ -308,9 +310,10 @@ Status check(const ExpertsArgs& args) {
 
 }  // namespace
 
-Status add_experts(PhaseList& phases, const ExpertsArgs& args, Precision precision) {
+Status add_experts(PhaseList& phases, const ExpertsArgs& args, Precision precision,
+                   std::shared_ptr<ActRoom> room) {
   EBB_TRY(check(args));
-  const auto shared = std::make_shared<Shared>(args, precision);
+  const auto shared = std::make_shared<Shared>(args, precision, std::move(room));
   phases.push_back(std::make_unique<PreparePhase>(shared));
   phases.push_back(std::make_unique<GateUpPhase>(shared));
   if (shared->hidden != nullptr) {

@@ -154,14 +154,17 @@ Status check(const MatmulArgs& args) {
 
 }  // namespace
 
-Status add_matmul(PhaseList& phases, const MatmulArgs& args, Precision precision) {
+Status add_matmul(PhaseList& phases, const MatmulArgs& args, Precision precision,
+                  std::shared_ptr<ActRoom> room) {
   EBB_TRY(check(args));
   if (args.exact) precision = Precision::exact;
   const std::int64_t n_in = args.parts[0].weight.n_in;
   std::shared_ptr<QuantisedRows> rows;
   for (std::int32_t p = 0; p < args.n_parts && rows == nullptr; ++p) {
     if (ProductWeight(args.parts[static_cast<std::size_t>(p)].weight, precision).integer) {
-      rows = std::make_shared<QuantisedRows>(std::int64_t{args.max_rows} * args.n_groups, n_in);
+      if (room == nullptr) room = std::make_shared<ActRoom>();
+      rows = std::make_shared<QuantisedRows>(room, 0, std::int64_t{args.max_rows} * args.n_groups,
+                                             n_in);
     }
   }
   if (rows != nullptr) phases.push_back(std::make_unique<QuantisePhase>(args, n_in, rows));

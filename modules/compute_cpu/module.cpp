@@ -165,7 +165,7 @@ class ComputeCpu final : public Compute {
   Result<Ops*> begin_plan() noexcept override {
     if (recorder_)
       return make_error(Errc::internal, "compute_cpu: a plan is being recorded already");
-    recorder_.emplace(settings_.precision);
+    recorder_.emplace(settings_.precision, room_);
     return static_cast<Ops*>(&*recorder_);
   }
 
@@ -227,6 +227,7 @@ class ComputeCpu final : public Compute {
   std::deque<std::vector<std::int32_t>> ints_;
   std::uint64_t allocated_ = 0;
   std::uint64_t copied_ = 0;
+  const std::shared_ptr<ActRoom> room_ = std::make_shared<ActRoom>();
   std::optional<Recorder> recorder_;
   std::vector<Plan> plans_;
 };

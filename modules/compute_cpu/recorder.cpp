@@ -33,7 +33,7 @@ Status Recorder::embed(const EmbedArgs& args) noexcept {
   return guarded([&] { return add_embed(phases_, args); });
 }
 Status Recorder::matmul(const MatmulArgs& args) noexcept {
-  return guarded([&] { return add_matmul(phases_, args, precision_); });
+  return guarded([&] { return add_matmul(phases_, args, precision_, room_); });
 }
 Status Recorder::rms_norm(const RmsNormArgs& args) noexcept {
   return guarded([&] { return add_rms_norm(phases_, args); });
@@ -54,7 +54,7 @@ Status Recorder::route(const RouteArgs& args) noexcept {
   return guarded([&] { return add_route(phases_, args); });
 }
 Status Recorder::experts(const ExpertsArgs& args) noexcept {
-  return guarded([&] { return add_experts(phases_, args, precision_); });
+  return guarded([&] { return add_experts(phases_, args, precision_, room_); });
 }
 Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
   return guarded([&] { return add_rope_table(phases_, args); });

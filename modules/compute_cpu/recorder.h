@@ -2,6 +2,7 @@
 
 #include "core/api/compute.h"
 #include "kernels/cpu/phase.h"
+#include "kernels/cpu/quantised_rows.h"
 #include "kernels/ops/ops.h"
 
 namespace ebb::cpu {
@@ -9,7 +10,9 @@ namespace ebb::cpu {
 /// Turns each recorded op into phases of the plan that is being made.
 class Recorder final : public Ops {
  public:
-  explicit Recorder(Precision precision) : precision_(precision) {}
+  /// `room`: where the ops keep rounded activations; plans that never run at once may share it.
+  Recorder(Precision precision, std::shared_ptr<ActRoom> room)
+      : precision_(precision), room_(std::move(room)) {}
 
   PhaseList take() { return std::move(phases_); }
 
@@ -31,6 +34,7 @@ class Recorder final : public Ops {
 
  private:
   const Precision precision_;
+  const std::shared_ptr<ActRoom> room_;
   PhaseList phases_;
 };
 
