@@ -43,8 +43,8 @@ class Loader : public Module {
 
   /// What was loaded, for humans (a path, or "synthetic").
   virtual std::string_view source() const noexcept = 0;
-  /// Hex digest that names the model in results: over metadata and the tensor directory (names,
-  /// types, shapes, offsets), and over the data too if the loader was told to verify.
+  /// Hex digest that names the model in results: over metadata, the tensor directory (names, types,
+  /// shapes, offsets) and a sample of the data, or all of it if the loader was told to verify.
   virtual std::string_view digest() const noexcept = 0;
   /// Bytes of tensor data in total.
   virtual std::uint64_t data_bytes() const noexcept = 0;

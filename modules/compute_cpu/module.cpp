@@ -79,12 +79,16 @@ class ComputeCpu final : public Compute {
   Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
     bytes = std::max<std::uint64_t>(bytes, 1);
     const std::uint64_t used = allocated_ + copied_;
-    const std::uint64_t limit = settings_.memory_limit;
-    if (limit > 0 && (bytes > limit || used > limit - bytes)) {
+    // Pages are taken as they are touched, so the system would promise any figure.
+    const std::uint64_t limit = settings_.memory_limit > 0
+                                    ? settings_.memory_limit
+                                    : static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                                          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    if (bytes > limit || used > limit - bytes) {
       return make_error(
-          Errc::out_of_memory,
-          "compute_cpu: %s needs %llu bytes, %llu are in use and memory_limit is %llu", what,
-          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
+          Errc::out_of_memory, "compute_cpu: %s needs %llu bytes, %llu are in use and %s %llu",
+          what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
+          settings_.memory_limit > 0 ? "memory_limit is" : "the machine has",
           static_cast<unsigned long long>(limit));
     }
     void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

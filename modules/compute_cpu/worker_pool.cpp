@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -96,8 +97,11 @@ std::int64_t WorkerPool::run_open_tasks(std::int32_t worker) {
     if (next_of(ticket) >= tasks_of(ticket)) return n_run;
     ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
     if (next_of(ticket) >= tasks_of(ticket)) return n_run;
-    phases_[phase_of(ticket)]->run(static_cast<std::int64_t>(next_of(ticket)),
-                                   scratch_[static_cast<std::size_t>(worker)].data);
+    const Phase& phase = *phases_[phase_of(ticket)];
+    const std::int64_t first = static_cast<std::int64_t>(next_of(ticket)) * stride_;
+    for (std::int64_t task = first; task < std::min(first + stride_, n_tasks_); ++task) {
+      phase.run(task, scratch_[static_cast<std::size_t>(worker)].data);
+    }
     done_.fetch_add(1, std::memory_order_release);
     ++n_run;
   }
@@ -131,18 +135,21 @@ void WorkerPool::run(std::span<const std::unique_ptr<Phase>> phases, std::span<d
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const Clock::time_point start = seconds.empty() ? Clock::time_point{} : Clock::now();
     const std::int64_t n_tasks = phases[i]->n_tasks();
-    EBB_ASSERT(n_tasks <= kMaxTasks);
     if (n_tasks == 1 || n_workers_ == 1) {
       for (std::int64_t task = 0; task < n_tasks; ++task) phases[i]->run(task, scratch_[0].data);
     } else if (n_tasks > 1) {
+      // The ticket publishes these two. More tasks than it can count go several to a claim.
+      n_tasks_ = n_tasks;
+      stride_ = (n_tasks + kMaxTasks - 1) / kMaxTasks;
+      const std::int64_t n_claims = (n_tasks + stride_ - 1) / stride_;
       done_.store(0, std::memory_order_relaxed);
-      ticket_.store(make_ticket(i, n_tasks));
+      ticket_.store(make_ticket(i, n_claims));
       if (n_asleep_.load() > 0) {
         wake_.fetch_add(1);
         wake_.notify_all();
       }
       run_open_tasks(0);
-      while (done_.load(std::memory_order_acquire) < n_tasks) pause_briefly();
+      while (done_.load(std::memory_order_acquire) < n_claims) pause_briefly();
     }
     if (!seconds.empty()) {
       seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();

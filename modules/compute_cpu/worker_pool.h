@@ -52,7 +52,9 @@ class WorkerPool {
   std::size_t scratch_bytes_ = 0;
   std::span<const std::unique_ptr<Phase>> phases_;  // written by the leader before a ticket opens
   alignas(64) std::atomic<std::uint64_t> ticket_{0};
-  alignas(64) std::atomic<std::int64_t> done_{0};
+  std::int64_t n_tasks_ = 0;                       ///< of the open phase
+  std::int64_t stride_ = 1;                        ///< tasks of one claim
+  alignas(64) std::atomic<std::int64_t> done_{0};  ///< claims
   alignas(64) std::atomic<std::uint32_t> wake_{0};
   std::atomic<std::int32_t> n_asleep_{0};
   std::atomic<bool> stop_{false};

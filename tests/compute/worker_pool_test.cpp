@@ -86,6 +86,18 @@ BOOST_AUTO_TEST_CASE(every_task_runs_once_and_in_its_phase) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(more_tasks_than_a_ticket_counts_run_once_each) {
+  WorkerPool pool(2, false);
+  Ledger ledger;
+  PhaseList phases;
+  constexpr std::int64_t kTasks = (std::int64_t{1} << 22) + 12345;
+  phases.push_back(std::make_unique<CountingPhase>(ledger, 0, kTasks));
+  pool.reserve_scratch(phases[0]->scratch_bytes());
+  pool.run(phases, {});
+  BOOST_TEST(static_cast<const CountingPhase&>(*phases[0]).each_ran(1));
+  BOOST_TEST(ledger.n_misplaced == 0);
+}
+
 BOOST_AUTO_TEST_CASE(workers_that_fell_asleep_are_woken_and_seconds_are_added_up) {
   WorkerPool pool(4, false);
   Ledger ledger;

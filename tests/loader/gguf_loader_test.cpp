@@ -85,27 +85,42 @@ BOOST_FIXTURE_TEST_CASE(finds_keys_and_tensors_by_name, Folder) {
   BOOST_TEST(model.where_tensor("c") == file("m.gguf") + ": tensor c");
 }
 
-BOOST_FIXTURE_TEST_CASE(digest_covers_metadata_and_with_verify_data, Folder) {
-  std::string bytes = GgufBytes().text("k", "1").tensor("t", {8}, 0, 32).bytes();
+BOOST_FIXTURE_TEST_CASE(digest_covers_metadata_a_sample_and_with_verify_all_data, Folder) {
+  const auto model = [](const char* value) {
+    return GgufBytes().text("k", value).tensor("t", {64}, 0, 256).bytes();
+  };
+  std::string bytes = model("1");
   const std::string path = write("m.gguf", bytes);
   const auto digest = [&](bool verify) {
     const Loaded loader = GgufLoader::open(path, verify);
     BOOST_REQUIRE_MESSAGE(loader, error_of(loader));
     return std::string((*loader)->digest());
   };
-  const std::string names = digest(false);
+  const std::string sampled = digest(false);
   const std::string all = digest(true);
-  BOOST_TEST(names.size() == 32u);
-  BOOST_TEST(names != all);
-  BOOST_TEST(digest(false) == names);
+  BOOST_TEST(sampled.size() == 32u);
+  BOOST_TEST(sampled != all);
+  BOOST_TEST(digest(false) == sampled);
 
-  bytes[bytes.size() - 32] ^= 1;  // data
-  write("m.gguf", bytes);
-  BOOST_TEST(digest(false) == names);
-  BOOST_TEST(digest(true) != all);
+  // The tensor is 256 bytes long; samples are its first, middle and last 64.
+  const auto with_change_at = [&](std::size_t place) {
+    std::string other = bytes;
+    other[other.size() - 256 + place] ^= 1;
+    write("m.gguf", other);
+  };
+  for (const std::size_t place : {0, 63, 96, 159, 192, 255}) {
+    with_change_at(place);
+    BOOST_TEST(digest(false) != sampled);
+    BOOST_TEST(digest(true) != all);
+  }
+  for (const std::size_t place : {64, 95, 160, 191}) {
+    with_change_at(place);
+    BOOST_TEST(digest(false) == sampled);
+    BOOST_TEST(digest(true) != all);
+  }
 
-  write("m.gguf", GgufBytes().text("k", "2").tensor("t", {8}, 0, 32).bytes());
-  BOOST_TEST(digest(false) != names);
+  write("m.gguf", model("2"));
+  BOOST_TEST(digest(false) != sampled);
 }
 
 BOOST_FIXTURE_TEST_CASE(opens_only_regular_files_and_never_blocks, Folder) {

@@ -90,6 +90,12 @@ class Refusals(ProgramTest):
         self.assertEqual(result.out, "")
         self.assertIn("memory_limit is 65536", result.err)
 
+    def test_a_session_larger_than_the_machine(self):
+        manifest = self.manifest(max_context=65536, max_sequences=1024)
+        result = self.expect(3, "check", manifest)
+        self.assertEqual(result.out, "")
+        self.assertIn("the machine has", result.err)
+
     @unittest.skipIf(os.environ.get("EBB_SANITIZE"), "sanitizers map more than any limit")
     def test_more_threads_than_the_system_gives(self):
         def limit():  # room for about a hundred stacks

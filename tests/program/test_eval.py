@@ -2,6 +2,8 @@
 
 import array
 import json
+import os
+import stat
 import subprocess
 import time
 import unittest
@@ -74,6 +76,20 @@ class Logits(ProgramTest):
         self.assertEqual(stop(process), 130)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.json"])
 
+    def test_an_output_is_a_regular_file_or_a_link_to_one(self):
+        path = self.write("p.json", json.dumps([self.prompts[0]["tokens"]]))
+        os.mkfifo(self.path("pipe"))
+        os.symlink("nowhere/at/all", self.path("lost"))
+        for name, says in (("pipe", "not a regular"), ("lost", "nowhere"), (".", "not a regular")):
+            self.expect_refused(says, "eval", "logits", self.model, "-i", path, "-o",
+                                self.path(name))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
+        target = self.write("target.f32", b"old")
+        os.symlink("target.f32", self.path("link.f32"))
+        self.expect(0, "eval", "logits", self.model, "-i", path, "-o", self.path("link.f32"))
+        self.assertTrue(os.path.islink(self.path("link.f32")))
+        self.assertEqual(os.path.getsize(target), 4 * self.width)
+
     def test_a_chunk_beyond_the_step_is_refused(self):
         path = self.write("p.json", "[[1]]")
         self.expect_refused("--chunk 65", "eval", "logits", self.model, "-i", path, "-o",
@@ -111,6 +127,15 @@ class Quality(ProgramTest):
         needle = {"id": "a\x1b[2J", "prompt": "x " * 600, "answer": "y"}
         result = self.expect(2, "eval", "needles", self.manifest(), "-i", self.batch([needle]))
         self.assertIn(r"needle a\x1b[2J: the prompt has", result.err)
+
+    def test_bad_needles_and_outputs_are_refused_before_anything_is_run(self):
+        good = {"id": "good", "prompt": "x", "answer": "y"}
+        long = {"id": "long", "prompt": "x " * 600, "answer": "y"}
+        for lines, output, says in (([good, long], "n.jsonl", "needle long"),
+                                    ([good], "nowhere/n.jsonl", "nowhere")):
+            self.expect_refused(says, "eval", "needles", self.manifest(), "-i", self.batch(lines),
+                                "-o", self.path(output))
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.jsonl"])
 
     def test_perplexity_agrees_with_another_engine(self):
         want = json.loads((DATA / "prose_heldout.json").read_text())["mean_nll_by_512"][0]

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import pathlib
 import re
 import signal
@@ -172,6 +173,30 @@ class Run(ProgramTest):
         self.expect_refused("another", "run", self.path("m.toml"), "-i", self.batch(SHORT), "-o",
                             self.path("r.jsonl"), "--resume")
 
+    def test_resume_touches_no_file_that_a_run_did_not_write(self):
+        manifest, batch = self.manifest(), self.batch(SHORT)
+        for content in (b"my thesis", b'{"name": 1}', b"{", b'{"id"x', bytes(range(256)),
+                        b'{"id":"a","tokens":[1]}\n', b'{"id":"a","tokens":[1]}'):
+            path = self.write("r.jsonl", content)
+            if content == b"{":  # may be the first byte of ours
+                self.expect(0, "run", manifest, "-i", batch, "-o", path, "--resume")
+                continue
+            self.expect_refused("no result of a run", "run", manifest, "-i", batch, "-o", path,
+                                "--resume")
+            self.assertEqual(pathlib.Path(path).read_bytes(), content)
+        self.expect_refused("no result of a run", "run", manifest, "-i", batch, "-o", batch,
+                            "--resume")
+
+    def test_a_reader_who_leaves_stderr_ends_no_run(self):
+        manifest, batch = self.manifest(), self.batch(SHORT)
+        read_end, write_end = os.pipe()
+        process = subprocess.Popen([EBB, "run", manifest, "-i", batch, "-o", self.path("r.jsonl")],
+                                   stderr=write_end)
+        os.close(read_end)
+        os.close(write_end)
+        self.assertEqual(process.wait(timeout=120), 0)
+        self.assertEqual(len(self.results()), 3)
+
     def test_a_locked_output_is_refused(self):
         manifest, batch = self.manifest(), self.batch(SHORT)
         with open(self.path("r.jsonl"), "w") as held:
@@ -251,6 +276,12 @@ class Generate(ProgramTest):
             result = self.expect(0, "generate", manifest, "-p", "It was a dark", "-n", "20", *form)
             self.assertEqual(result.out, self.results()[0]["text"] + "\n")
             self.assertRegex(result.err, r"^prefill \d+ tokens .*decode 20 tokens .*, length$")
+
+    def test_settings_that_are_no_numbers_are_refused(self):
+        for flag in ("--temp", "--top-p"):
+            result = self.expect(2, "generate", self.manifest(), "-p", "x", flag, "nan")
+            self.assertIn("want a number", result.err)
+        self.expect(2, "generate", self.manifest(), "-f", "")
 
     def test_reads_the_prompt_from_a_file_and_from_standard_input(self):
         manifest = self.manifest()

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -62,6 +64,10 @@ Result<std::string> describe_step(Engine& engine) {
   const StepRow row{sequence, token, true};
   EBB_TRY(engine.step(std::span(&row, 1)));
   EBB_ASSIGN(const std::int32_t next, engine.argmax(0));
+  EBB_ASSIGN(const std::span<const float> logits, engine.logits(0));
+  if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); })) {
+    return make_error(Errc::internal, "one step on token %d: logits that are no numbers", token);
+  }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return fmt::format("\none step on token {}: token {} follows, {:.1f} ms\n", token, next,

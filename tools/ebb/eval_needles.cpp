@@ -92,12 +92,25 @@ Result<std::vector<Needle>> parse_needles(std::string_view text, const std::stri
 
 class NeedleRun {
  public:
-  NeedleRun(Engine& engine, const std::vector<Needle>& needles)
-      : engine_(engine), needles_(needles) {
+  /// `output`: where a line for each needle goes, or nullptr.
+  NeedleRun(Engine& engine, const std::vector<Needle>& needles, OutputFile* output)
+      : engine_(engine), needles_(needles), output_(output) {
     for (const Needle& needle : needles_) {
       work_ += needle.prompt.size();
       answers_.emplace(needle.id, needle.answer);
     }
+  }
+
+  /// Refuses what cannot be run before anything is.
+  Status check() {
+    for (const Needle& needle : needles_) {
+      EBB_ASSIGN(const std::vector<std::int32_t> prompt, encode(needle));
+      if (const Status status = check_prompt(engine_, prompt); !status) {
+        return Error{status.error().code, fmt::format("needle {}: {}", printable(needle.id, 60),
+                                                      status.error().message)};
+      }
+    }
+    return ok_status();
   }
 
   Result<bool> run(Interrupt& interrupt) {
@@ -110,8 +123,9 @@ class NeedleRun {
     };
     hooks.finished = [this, &progress](const Job& job, const Generation& generation,
                                        const Timings& timings) {
-      progress.finished(job.work, score(job, generation, timings));
-      return ok_status();
+      std::string line;
+      progress.finished(job.work, score(job, generation, timings, line));
+      return output_ != nullptr ? output_->write(std::as_bytes(std::span(line))) : ok_status();
     };
     hooks.stopped = [&interrupt] { return interrupt.requested(); };
     return run_jobs(engine_, hooks);
@@ -128,23 +142,23 @@ class NeedleRun {
     print_row("all", all);
   }
 
-  const std::string& lines() const { return lines_; }
-
  private:
   Result<std::optional<Job>> next() {
     if (next_ == needles_.size()) return std::optional<Job>();
     const Needle& needle = needles_[next_++];
-    EBB_ASSIGN(std::vector<std::int32_t> prompt, engine_.tokenizer()->encode(needle.prompt, true));
-    if (const Status status = check_prompt(engine_, prompt); !status) {
-      return Error{status.error().code,
-                   fmt::format("needle {}: {}", printable(needle.id, 60), status.error().message)};
-    }
+    EBB_ASSIGN(std::vector<std::int32_t> prompt, encode(needle));
     GenerationSettings settings;  // greedy
     settings.max_tokens = kMaxAnswerTokens;
     return std::optional<Job>(Job{needle.id, std::move(prompt), settings, needle.prompt.size()});
   }
 
-  std::string score(const Job& job, const Generation& generation, const Timings& timings) {
+  Result<std::vector<std::int32_t>> encode(const Needle& needle) const {
+    return engine_.tokenizer()->encode(needle.prompt, true);
+  }
+
+  // For people; `line` is for the output.
+  std::string score(const Job& job, const Generation& generation, const Timings& timings,
+                    std::string& line) {
     const std::string& answer = answers_.at(job.id);
     const bool is_right = generation.finish() == FinishReason::stop && generation.text() == answer;
     const auto n_prompt = static_cast<std::int64_t>(job.prompt.size());
@@ -159,16 +173,17 @@ class NeedleRun {
     while (limit < n_prompt) limit *= 2;
     buckets_[limit].add(one);
     const std::string shown = printable(generation.text(), 40);
-    lines_ += to_line({{"id", job.id},
-                       {"n_tokens", n_prompt},
-                       {"answer", answer},
-                       {"text", generation.text()},
-                       {"finish_reason", finish_reason_name(generation.finish())},
-                       {"right", is_right},
-                       {"prefill_s", timings.prefill},
-                       {"decode_s", timings.decode}});
-    return is_right ? fmt::format("{} right: {}", job.id, shown)
-                    : fmt::format("{} wrong: {} instead of {}", job.id, shown, answer);
+    line = to_line({{"id", job.id},
+                    {"n_tokens", n_prompt},
+                    {"answer", answer},
+                    {"text", generation.text()},
+                    {"finish_reason", finish_reason_name(generation.finish())},
+                    {"right", is_right},
+                    {"prefill_s", timings.prefill},
+                    {"decode_s", timings.decode}});
+    const std::string id = printable(job.id, 60);
+    return is_right ? fmt::format("{} right: {}", id, shown)
+                    : fmt::format("{} wrong: {} instead of {}", id, shown, printable(answer, 40));
   }
 
   static void print_row(const std::string& name, const Bucket& bucket) {
@@ -187,7 +202,7 @@ class NeedleRun {
   std::uint64_t work_ = 0;
   std::size_t next_ = 0;
   std::map<std::int64_t, Bucket> buckets_;
-  std::string lines_;
+  OutputFile* output_;
 };
 
 Result<int> eval_needles(const NeedlesArgs& args) {
@@ -197,13 +212,19 @@ Result<int> eval_needles(const NeedlesArgs& args) {
   EBB_ASSIGN(const std::vector<Needle> needles, parse_needles(text, args.input, args.limit));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
   EBB_TRY(need_tokenizer(*engine, "ebb eval needles"));
-  NeedleRun run(*engine, needles);
   interrupt.arm();
+  std::optional<OutputFile> output;
+  if (!args.output.empty()) {
+    EBB_ASSIGN(OutputFile file, OutputFile::create(args.output));
+    output.emplace(std::move(file));
+  }
+  NeedleRun run(*engine, needles, output ? &*output : nullptr);
+  EBB_TRY(run.check());
   EBB_ASSIGN(const bool is_through, run.run(interrupt));
-  if (!is_through) return kInterrupted;
-  if (!args.output.empty()) EBB_TRY(write_file(args.output, run.lines()));
+  // An interrupted run keeps what it has.
+  if (output) EBB_TRY(output->commit());
   run.print_table();
-  return kDone;
+  return is_through ? kDone : kInterrupted;
 }
 
 }  // namespace

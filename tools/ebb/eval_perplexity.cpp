@@ -12,6 +12,7 @@
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/interrupt.h"
 #include "tools/ebb/logit_feed.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/statistics.h"
@@ -78,6 +79,7 @@ void print_report(const std::vector<double>& losses, bool json) {
 }
 
 Result<int> eval_perplexity(const PerplexityArgs& args) {
+  const Interrupt interrupt;  // there is nothing to keep: a signal ends the program
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session, true));
@@ -104,7 +106,10 @@ Result<int> eval_perplexity(const PerplexityArgs& args) {
   EBB_TRY(feed_for_logits(*engine, fed, engine->max_rows(), true,
                           [&](std::size_t position, std::span<const float> logits) {
                             losses.push_back(nll(logits, tokens[position]));
-                            return ok_status();
+                            if (!std::isnan(losses.back())) return ok_status();
+                            return Status(make_error(Errc::internal,
+                                                     "after %zu tokens: logits that are no numbers",
+                                                     position + 1));
                           }));
   print_report(losses, args.json);
   return kDone;

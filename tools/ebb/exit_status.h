@@ -9,6 +9,7 @@ inline constexpr int kSomeFailed = 1;     ///< the run is complete, some of its 
 inline constexpr int kBadInput = 2;       ///< command line, manifest, model or input file
 inline constexpr int kDoesNotFit = 3;     ///< a memory limit or allocation
 inline constexpr int kFault = 4;          ///< device or run-time fault
+inline constexpr int kNoReader = 141;     ///< who read standard output has gone; said to nobody
 inline constexpr int kInterrupted = 130;  ///< SIGINT or SIGTERM; finished results are kept
 
 int exit_status(Errc code);

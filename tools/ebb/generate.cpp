@@ -20,7 +20,7 @@ namespace {
 struct GenerateArgs {
   SessionArgs session;
   std::string prompt, file, system;
-  bool raw = false, chat = false, specials = false, think = false;
+  bool has_file = false, raw = false, chat = false, specials = false, think = false;
   std::int64_t max_tokens = 256;
   std::optional<double> temperature, top_p;
   std::optional<std::int32_t> top_k;
@@ -28,6 +28,17 @@ struct GenerateArgs {
   std::vector<std::string> stops;
   bool ignore_eos = false;
 };
+
+// As CLI::Range, which lets NaN through.
+CLI::Validator number_within(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return fmt::format("{}: want a number of {} to {}", text, low, high);
+      },
+      fmt::format("in [{} - {}]", low, high));
+}
 
 GenerationSettings settings_of(const GenerateArgs& args, const Manifest& manifest) {
   GenerationSettings settings;
@@ -59,7 +70,7 @@ Result<int> generate(const GenerateArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   std::string text = args.prompt;
-  if (!args.file.empty()) {
+  if (args.has_file) {
     EBB_ASSIGN(text, read_file(args.file));
   }
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
@@ -131,10 +142,10 @@ void add_generate(CLI::App& app, int& status) {
   command
       ->add_option("--temp", args->temperature,
                    "Sampling temperature; 0 takes the most probable token ([sampling])")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_within(0, 100))
       ->type_name("T");
   command->add_option("--top-p", args->top_p, "Keep the most probable tokens of this mass")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_within(0, 1))
       ->type_name("P");
   command->add_option("--top-k", args->top_k, "Keep this many tokens; 0 keeps all")
       ->check(CLI::Range(0, 1 << 24))
@@ -156,6 +167,7 @@ void add_generate(CLI::App& app, int& status) {
     if (command->count("--prompt") + command->count("--file") == 0) {
       throw CLI::RequiredError("--prompt or --file");
     }
+    args->has_file = command->count("--file") > 0;
     for (const std::string& stop : args->stops) {
       if (stop.empty()) throw CLI::ValidationError("--stop", "want some text");
     }

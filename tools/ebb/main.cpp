@@ -1,11 +1,14 @@
 // The program: one file per sub-command, this one puts them together.
 
 #include <fcntl.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "core/api/module.h"
 #include "ebb_abi.h"
@@ -29,6 +32,7 @@ void occupy_standard_streams() {
 int main(int argc, char** argv) {
   using namespace ebb::cli;
   occupy_standard_streams();
+  ::signal(SIGPIPE, SIG_IGN);  // a reader who leaves stderr ends no run; stdout is looked at below
   CLI::App app{
       "Runs DeepSeek-V4-class GGUF models; every part is a module that a TOML manifest names."};
   app.name("ebb");
@@ -49,6 +53,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    if (errno == EPIPE) return kNoReader;
     tell("ebb: standard output cannot be written\n");
     return kFault;
   } catch (const CLI::ParseError& thrown) {
@@ -56,6 +61,10 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     tell("ebb: out of memory\n");
     return kDoesNotFit;
+  } catch (const std::system_error& thrown) {
+    if (thrown.code().value() == EPIPE) return kNoReader;
+    tell("ebb: {}\n", thrown.what());
+    return kFault;
   } catch (const std::exception& thrown) {
     tell("ebb: {}\n", thrown.what());
     return kFault;

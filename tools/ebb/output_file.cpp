@@ -28,7 +28,22 @@ OutputFile::~OutputFile() {
   ::close(descriptor_);
 }
 
-Result<OutputFile> OutputFile::create(const std::string& path) {
+Result<OutputFile> OutputFile::create(const std::string& name) {
+  // rename() would put a file in the place of a device or a link: the first is refused, the second
+  // followed.
+  std::error_code error;
+  const std::filesystem::file_status facts = std::filesystem::status(name, error);
+  if (std::filesystem::exists(facts) && !std::filesystem::is_regular_file(facts)) {
+    return make_error(Errc::invalid_argument, "%s: not a regular file", printable(name).c_str());
+  }
+  std::string path = name;
+  if (std::filesystem::is_symlink(name, error)) {
+    path = std::filesystem::weakly_canonical(name, error).string();
+    if (error || std::filesystem::is_symlink(path, error)) {
+      return make_error(Errc::invalid_argument, "%s: a link that leads nowhere",
+                        printable(name).c_str());
+    }
+  }
   std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
   const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return open_error(path);

@@ -36,6 +36,13 @@ void add_once(std::vector<std::string>& names, std::string name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
 }
 
+// Whether a torn line can have been one of ours: what is cut off must not be somebody's only copy.
+// What is whole JSON is not torn.
+bool may_begin_a_result(std::string_view line) {
+  constexpr std::string_view kStart = R"({"id":")";
+  return line.substr(0, kStart.size()) == kStart.substr(0, line.size()) && !parse_json(line);
+}
+
 }  // namespace
 
 std::string format_result(const Job& job, const Generation& generation, const Timings& timings,
@@ -85,7 +92,8 @@ ResultsFile::ResultsFile(ResultsFile&& other) noexcept
 
 ResultsFile::~ResultsFile() {
   if (descriptor_ < 0) return;
-  if (is_new_) ::unlink(path_.c_str());
+  struct stat facts = {};
+  if (is_new_ && ::fstat(descriptor_, &facts) == 0 && facts.st_size == 0) ::unlink(path_.c_str());
   ::close(descriptor_);
 }
 
@@ -111,10 +119,12 @@ Result<ResultsFile> ResultsFile::open(const std::string& path, bool resume) {
 // on a file that nobody will find, and we start over.
 Status ResultsFile::lock(const std::string& path) {
   for (;;) {
-    std::error_code error;
-    is_new_ = !std::filesystem::exists(path, error);
-    // O_NONBLOCK: a FIFO must not hang us before we can refuse it.
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    // Only who made the name may take it away again. O_NONBLOCK: a FIFO must not hang us before we
+    // can refuse it.
+    constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+    descriptor_ = ::open(path.c_str(), kFlags | O_EXCL, 0666);
+    is_new_ = descriptor_ >= 0;
+    if (!is_new_ && errno == EEXIST) descriptor_ = ::open(path.c_str(), kFlags, 0666);
     if (descriptor_ < 0) return open_error(path);
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       is_new_ = false;
@@ -143,6 +153,7 @@ Status ResultsFile::recover() {
     const Status status = read_line(line, number);
     if (end == text.npos) {
       if (status) return append("\n");
+      if (!may_begin_a_result(line)) return status;
       if (::ftruncate(descriptor_, static_cast<off_t>(begin)) != 0 || ::fsync(descriptor_) != 0) {
         return system_error(path_, "cut off the torn last line", Errc::io);
       }
@@ -160,7 +171,8 @@ Status ResultsFile::read_line(std::string_view line, std::size_t number) {
     return parsed && parsed->is_object() ? parsed->value(key, nlohmann::json()) : nlohmann::json();
   };
   const nlohmann::json id = field("id");
-  if (!id.is_string() || !field("tokens").is_array()) {
+  const nlohmann::json provenance = field("provenance");
+  if (!id.is_string() || !field("tokens").is_array() || !provenance.is_object()) {
     return make_error(Errc::invalid_argument, "%s:%zu: no result of a run",
                       printable(path_).c_str(), number);
   }
@@ -170,8 +182,6 @@ Status ResultsFile::read_line(std::string_view line, std::size_t number) {
                       printable(id.get<std::string>(), 60).c_str());
   }
   if (!field("error").is_null()) ++n_failed_;
-  const nlohmann::json provenance = field("provenance");
-  if (!provenance.is_object()) return ok_status();
   const auto name = [&provenance](const char* key) {
     const auto found = provenance.find(key);
     return found != provenance.end() && found->is_string() ? found->get<std::string>() : "";

@@ -157,10 +157,13 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
   const std::string middle = is_first ? "" : "." + manifest.hash();
   std::error_code error;
   const std::string source = std::filesystem::absolute(manifest.path(), error).string();
-  return write_file(output + ".manifest" + middle + ".toml",
-                    fmt::format("# Manifest {} with all that it extends and --set.\n"
-                                "# Relative paths start from the folder of {}.\n\n{}",
-                                manifest.hash(), printable(source), manifest.effective()));
+  return write_file(
+      output + ".manifest" + middle + ".toml",
+      fmt::format("# Manifest {} with all that it extends and --set, as a record.\n"
+                  "# Relative paths start from the folder of the file that named\n"
+                  "# them ({} or what it extends), those of --set from\n# {}.\n\n{}",
+                  manifest.hash(), printable(source),
+                  printable(std::filesystem::current_path(error).string()), manifest.effective()));
 }
 
 Result<int> run(const RunArgs& args) {
