@@ -1,6 +1,8 @@
 # compute_cuda is built where nvcc is found; EBB_CUDA says what to do where it is not.
 set(EBB_CUDA AUTO CACHE STRING "build compute_cuda: AUTO (if there is a CUDA compiler), ON, OFF")
 set_property(CACHE EBB_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(EBB_CUDA_ARCHITECTURES "90a-real;75-virtual" CACHE STRING
+    "what the kernels are compiled for: machine code, and code that the driver compiles")
 set(EBB_HAVE_CUDA OFF)
 if(NOT EBB_CUDA STREQUAL "OFF")
   include(CheckLanguage)

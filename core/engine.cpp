@@ -181,11 +181,27 @@ Status Engine::step(std::span<const StepRow> rows) {
                           step_host_.size() * sizeof(std::int32_t)));
   const std::int32_t n_rows = step_host_[0];
   n_out_ = step_host_[1];
-  const std::int32_t few = plans_.front().max_rows;
-  EBB_TRY(compute_->run((n_rows <= few && n_out_ <= few ? plans_.front() : plans_.back()).id));
+  EBB_TRY(compute_->run(plan_for(std::max(n_rows, n_out_))));
   for (std::int32_t i = 0; i < n_rows; ++i) {
     length_[static_cast<std::size_t>(seq[i])] = pos[i] + 1;
   }
+  return ok_status();
+}
+
+PlanId Engine::plan_for(std::int32_t n_rows) const {
+  return (n_rows <= plans_.front().max_rows ? plans_.front() : plans_.back()).id;
+}
+
+Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed) {
+  if (sequence < 0 || sequence >= shape_.max_sequences || length(sequence) != 0) {
+    return make_error(Errc::invalid_argument, "sequence %d is not open and empty", sequence);
+  }
+  if (n_tokens < 0 || n_tokens > shape_.max_context) {
+    return make_error(Errc::invalid_argument, "%lld tokens to fill in: want 0..%lld",
+                      static_cast<long long>(n_tokens), static_cast<long long>(shape_.max_context));
+  }
+  EBB_TRY(attention_->fill(sequence, n_tokens, seed));
+  length_[static_cast<std::size_t>(sequence)] = n_tokens;
   return ok_status();
 }
 

@@ -64,6 +64,9 @@ class Engine {
   Result<bool> prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
                        const std::function<bool(std::int64_t)>& progress = nullptr);
 
+  /// Makes an empty sequence hold n_tokens whose state is random: see Attention::fill.
+  Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed);
+
   const SessionShape& session() const { return shape_; }
   ModelShape model() const { return model_; }
   std::int32_t max_rows() const { return shape_.max_rows; }
@@ -71,6 +74,11 @@ class Engine {
   const Loader& loader() const { return *loader_.get(); }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  ///< nullptr without [tokenizer]
   ComputeInfo compute_info() const { return compute_->info(); }
+  Result<double> measure_read_rate() { return compute_->measure_read_rate(); }
+  /// Of a step that wants logits of all its `n_rows` rows.
+  std::int64_t launches(std::int32_t n_rows) const { return compute_->launches(plan_for(n_rows)); }
+  double weight_bytes(std::int64_t n_rows) const { return decoder_->weight_bytes(n_rows); }
+  std::int64_t bytes_read(std::int64_t pos) const { return attention_->bytes_read(pos); }
   /// Bytes by part of the session's one allocation.
   const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
   /// The modules in the order of wiring, with the files they came from.
@@ -85,6 +93,8 @@ class Engine {
   Status wire(const Manifest& manifest, const ModuleLoader& modules);
   Status plan();
   StepView carve_step(Arena& arena) const;
+  /// The smallest plan for so many rows, or so many rows whose logits are wanted.
+  PlanId plan_for(std::int32_t n_rows) const;
   template <class Interface>
   Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules);
 

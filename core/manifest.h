@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/api/options.h"
-#include "core/sampler.h"
 
 namespace ebb {
 
@@ -18,6 +17,14 @@ struct EngineSettings {
   std::int64_t max_context = 0;    ///< tokens per sequence
   std::int32_t max_sequences = 0;  ///< decoded together
   std::int32_t prefill_chunk = 0;  ///< tokens per prefill step
+};
+
+/// [sampling]: how the next token is chosen where a request does not say.
+struct SamplingSettings {
+  double temperature = 0;  ///< 0 is greedy: the other settings do not matter then
+  double top_p = 1;  ///< keep the most probable tokens up to this mass, at least one; 1 is off
+  std::int32_t top_k = 0;  ///< keep this many of the most probable tokens; 0 is off
+  std::uint64_t seed = 0;
 };
 
 /// Which module a section names, and where that was said.

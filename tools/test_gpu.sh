@@ -1,25 +1,32 @@
 #!/bin/bash
-# Judges compute_cuda on this machine's GPU by the same answers as the CPU backend.
+# Judges compute_cuda on this machine's GPU: by vectors of other engines, and by the CPU backend.
+# It takes less than five minutes.
 #
-#   tools/test_gpu.sh [BUILD]      BUILD: a build folder with oracle_check and the modules
-#                                  (default: build/cuda)
+#   tools/test_gpu.sh [BUILD]      BUILD: a build folder with ebb, its modules, oracle_check and
+#                                  endurance_check (default: build/cuda)
 #
 # Exit status: 0 all passed, 1 something failed, 2 nothing to run, 77 there is no GPU.
 set -u
 cd "$(dirname "$0")/.."
-build=${1:-build/cuda}
-check=$build/bin/tests/oracle_check
+build=$(realpath -m "${1:-build/cuda}")
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "SKIPPED: no CUDA device here; nothing of compute_cuda was tested" >&2
   exit 77
 fi
-if [ ! -x "$check" ] || [ ! -e "$build/bin/modules/compute_cuda.so" ]; then
-  echo "test_gpu.sh: build first: cmake --preset cuda && cmake --build --preset cuda" >&2
-  exit 2
-fi
+for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check; do
+  if [ ! -e "$build/bin/$file" ]; then
+    echo "test_gpu.sh: no $build/bin/$file: cmake --preset cuda && cmake --build --preset cuda" >&2
+    exit 2
+  fi
+done
 failed=0
 for model in tests/data/models/*.gguf config/demo/*.gguf; do
   case $model in *-00002-of-*) continue ;; esac
-  "$check" tests/data/vectors "$model" --set compute.module=compute_cuda || failed=1
+  "$build/bin/tests/oracle_check" tests/data/vectors "$model" --set compute.module=compute_cuda ||
+    failed=1
 done
+cd tests/program || exit 2
+EBB_PROGRAM=$build/bin/ebb EBB_CHECKS=$build/bin/tests EBB_FIXTURES=$build/bin/tests/fixtures \
+  python3 -B test_gpu.py -v || failed=1
+if [ $failed = 0 ]; then echo "compute_cuda: all passed"; else echo "compute_cuda: FAILED"; fi
 exit $failed

@@ -33,6 +33,14 @@ class Attention : public Module {
   /// Records one layer.   Thread: [startup]
   virtual Status plan_layer(Ops& ops, const StepView& step, std::int32_t layer,
                             const AttentionIo& io) noexcept = 0;
+
+  /// Bytes of stored rows and index keys that one row at position `pos` reads, over all layers.
+  virtual std::int64_t bytes_read(std::int64_t pos) const noexcept = 0;
+  /// Fills a sequence's state as if n_tokens had been fed, with random rows and keys of the size
+  /// that a model's have: to measure long contexts without the hours it takes to feed them.
+  /// Thread: [decode]   Errors: device.
+  virtual Status fill(std::int32_t sequence, std::int64_t n_tokens,
+                      std::uint64_t seed) noexcept = 0;
 };
 
 }  // namespace ebb

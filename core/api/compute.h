@@ -16,9 +16,11 @@ struct PlanId {
 };
 
 struct ComputeInfo {
-  std::string device;                 ///< e.g. "CPU, AVX3_DL, 2 threads"
+  std::string device;                 ///< e.g. "CPU, 2 threads"
   std::uint64_t bytes_allocated = 0;  ///< by allocate() and imports that had to copy
   std::uint64_t bytes_limit = 0;      ///< [compute] memory_limit; 0 = none
+  std::uint64_t bytes_taken = 0;      ///< as the driver counts since create; 0 = it does not count
+  std::string precision;              ///< how products are computed, e.g. "fast"
 };
 
 /// Memory and execution of one device. A plan is recorded once and run many times; running
@@ -52,6 +54,12 @@ class Compute : public Module {
   virtual Status run(PlanId plan) noexcept = 0;
 
   virtual ComputeInfo info() const noexcept = 0;
+  /// What one run of a plan is made of: nodes of a graph, phases of a pool.
+  virtual std::int64_t launches(PlanId plan) const noexcept = 0;
+  /// Bytes per second at which this device reads memory that no cache holds, measured by the call
+  /// on a buffer of its own, which it gives back.   Thread: [decode]
+  /// Errors: out_of_memory if there is no room for the buffer; device.
+  virtual Result<double> measure_read_rate() noexcept = 0;
 };
 
 }  // namespace ebb

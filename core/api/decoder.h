@@ -32,6 +32,9 @@ class Decoder : public Module {
   /// Records one whole step: rows in `step` to logits and argmax.   Thread: [startup]
   virtual Status plan(Ops& ops, const StepView& step) noexcept = 0;
   virtual StepResults results() const noexcept = 0;
+  /// Bytes of stored weights that a decode step of `n_rows` rows reads: exact for one row; for
+  /// more, an expectation, that of rows which choose their experts evenly and independently.
+  virtual double weight_bytes(std::int64_t n_rows) const noexcept = 0;
 };
 
 }  // namespace ebb

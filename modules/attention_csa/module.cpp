@@ -14,6 +14,7 @@
 #include "kernels/ops/ops.h"
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
+#include "modules/attention_csa/random_state.h"
 #include "modules/deepseek4/config.h"
 
 namespace ebb {
@@ -192,6 +193,40 @@ class AttentionCsa final : public Attention {
     return ops.attend(attend);
   }
 
+  std::int64_t bytes_read(std::int64_t pos) const noexcept override {
+    std::int64_t bytes = 0;
+    for (const Layer& layer : layers_) {
+      bytes += std::min<std::int64_t>(pos + 1, config_.window) * layer.ring.row_bytes;
+      if (layer.ratio == 0) continue;
+      const std::int64_t visible = (pos + 1) / layer.ratio;
+      // Keys are not scored where all chunks fit into the selection.
+      const bool chooses = layer.ratio == 4 && visible > top_k_;
+      bytes += (chooses ? top_k_ : visible) * layer.chunks.rows.row_bytes;
+      if (chooses) bytes += visible * layer.index.rows.row_bytes;
+    }
+    return bytes;
+  }
+
+  Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed) noexcept override {
+    try {
+      RandomState random(compute_, seed);
+      for (const Layer& layer : layers_) {
+        EBB_TRY(
+            random.fill(layer.ring, sequence, layer.ring.n_rows, config_.d_head, config_.n_rot));
+        if (layer.ratio == 0) continue;
+        const std::int64_t n_chunks = n_tokens / layer.ratio;
+        EBB_TRY(random.fill(layer.chunks.rows, sequence, n_chunks, config_.d_head, config_.n_rot));
+        EBB_TRY(fill_compressor(random, layer.chunks, sequence, layer.ratio, config_.d_head));
+        if (layer.ratio != 4) continue;
+        EBB_TRY(random.fill(layer.index.rows, sequence, n_chunks, config_.d_index, 0));
+        EBB_TRY(fill_compressor(random, layer.index, sequence, layer.ratio, config_.d_index));
+      }
+      return ok_status();
+    } catch (const std::bad_alloc&) {
+      return make_error(Errc::out_of_memory, "attention_csa: no memory for random rows");
+    }
+  }
+
  private:
   /// Radians per token of every rotated pair.
   std::vector<double> frequencies(const RopeScaling& scaling) const {
@@ -225,10 +260,21 @@ class AttentionCsa final : public Attention {
     return store;
   }
 
+  /// Two series and the previous chunk's tokens for ratio 4; one series for ratio 128.
+  static std::int64_t state_values(std::int32_t ratio, std::int32_t d) {
+    return ratio == 4 ? 2 * ratio * 2 * d : ratio * d;
+  }
+
+  static Status fill_compressor(RandomState& random, const Compressor& compressor,
+                                std::int32_t sequence, std::int32_t ratio, std::int32_t d) {
+    const std::int64_t values = state_values(ratio, d);
+    EBB_TRY(random.fill(compressor.state_kv + sequence * values, values));
+    return random.fill(compressor.state_gate + sequence * values, values);
+  }
+
   static void carve_compressor(Compressor& compressor, Arena& arena, const SessionShape& shape,
                                std::int32_t ratio, std::int32_t d) {
-    // Two series and the previous chunk's tokens for ratio 4; one series for ratio 128.
-    const std::int64_t values = ratio == 4 ? 2 * ratio * 2 * d : ratio * d;
+    const std::int64_t values = state_values(ratio, d);
     compressor.state_kv = arena.take<float>(shape.max_sequences * values, "compressor state");
     compressor.state_gate = arena.take<float>(shape.max_sequences * values, "compressor state");
   }

@@ -19,6 +19,7 @@
 #include "core/api/host.h"
 #include "kernels/numeric.h"
 #include "kernels/ops/ops.h"
+#include "modules/compute_cpu/read_rate.h"
 #include "modules/compute_cpu/recorder.h"
 #include "modules/compute_cpu/worker_pool.h"
 
@@ -197,9 +198,31 @@ class ComputeCpu final : public Compute {
   }
 
   ComputeInfo info() const noexcept override {
-    return ComputeInfo{"CPU, " + std::to_string(pool_.n_workers()) + " threads, " +
-                           (settings_.precision == Precision::exact ? "exact" : "fast"),
-                       allocated_ + copied_, settings_.memory_limit};
+    ComputeInfo info;
+    info.device = "CPU, " + std::to_string(pool_.n_workers()) + " threads";
+    info.bytes_allocated = allocated_ + copied_;
+    info.bytes_limit = settings_.memory_limit;
+    info.precision = settings_.precision == Precision::exact ? "exact" : "fast";
+    return info;
+  }
+
+  std::int64_t launches(PlanId id) const noexcept override {
+    return static_cast<std::int64_t>(plans_[static_cast<std::size_t>(id.v)].phases.size());
+  }
+
+  Result<double> measure_read_rate() noexcept override {
+    const std::uint64_t used = allocated_ + copied_;
+    const std::uint64_t limit = settings_.memory_limit;
+    if (limit > 0 && (used > limit || kReadRateBytes > limit - used)) {
+      return make_error(Errc::out_of_memory,
+                        "compute_cpu: memory_limit leaves no %llu bytes to measure reading with",
+                        static_cast<unsigned long long>(kReadRateBytes));
+    }
+    try {
+      return cpu::measure_read_rate(pool_);
+    } catch (const std::bad_alloc&) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory to measure reading with");
+    }
   }
 
  private:

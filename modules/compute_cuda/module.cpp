@@ -18,6 +18,7 @@
 #include "kernels/quant_grids.h"
 #include "modules/compute_cuda/handles.h"
 #include "modules/compute_cuda/plan.h"
+#include "modules/compute_cuda/read_rate.h"
 #include "modules/compute_cuda/recorder.h"
 #include "modules/compute_cuda/uploader.h"
 
@@ -197,7 +198,31 @@ class ComputeCuda final : public Compute {
   }
 
   ComputeInfo info() const noexcept override {
-    return ComputeInfo{name_, allocated_, settings_.memory_limit};
+    std::size_t free = 0, total = 0;
+    ComputeInfo info;
+    info.device = name_;
+    info.bytes_allocated = allocated_;
+    info.bytes_limit = settings_.memory_limit;
+    if (cudaMemGetInfo(&free, &total) == cudaSuccess && free < free_at_start_) {
+      info.bytes_taken = free_at_start_ - free;
+    }
+    info.precision = "exact";
+    return info;
+  }
+
+  std::int64_t launches(PlanId id) const noexcept override {
+    return static_cast<std::int64_t>(plans_[static_cast<std::size_t>(id.v)].n_nodes());
+  }
+
+  Result<double> measure_read_rate() noexcept override {
+    return guarded([&]() -> Result<double> {
+      const std::uint64_t limit = settings_.memory_limit;
+      const std::uint64_t room = limit == 0 ? UINT64_MAX : limit - std::min(limit, allocated_);
+      Launch launch;
+      launch.stream = stream_.get();
+      launch.n_sms = n_sms_;
+      return cuda::measure_read_rate(launch, room);
+    });
   }
 
  private:
@@ -226,6 +251,8 @@ class ComputeCuda final : public Compute {
     EBB_ASSIGN(sent_, new_event());
     EBB_ASSIGN(outgoing_, new_pinned_memory(kBounceBytes));
     EBB_ASSIGN(incoming_, new_pinned_memory(kBounceBytes));
+    std::size_t total = 0;
+    EBB_TRY(check(cudaMemGetInfo(&free_at_start_, &total), "cudaMemGetInfo"));
     EBB_ASSIGN(grid_, take(sizeof(kernels::kGridIq2Xxs), "the codebook of IQ2_XXS"));
     return write(grid_.get(), kernels::kGridIq2Xxs, sizeof(kernels::kGridIq2Xxs));
   }
@@ -326,6 +353,7 @@ class ComputeCuda final : public Compute {
   std::uint64_t slab_left_ = 0;
   std::vector<DeviceMemory> buffers_;
   std::uint64_t allocated_ = 0;
+  std::size_t free_at_start_ = 0;  // bytes of the device, before anything was taken
   std::optional<Uploader> uploader_;
   std::optional<Recorder> recorder_;
   std::vector<Plan> plans_;

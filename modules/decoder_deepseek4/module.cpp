@@ -51,15 +51,18 @@ class DecoderDeepseek4 final : public Decoder {
                         host.comm()->size());
     }
     EBB_ASSIGN(Config config, deepseek4::read_config(*host.loader()));
-    EBB_TRY(deepseek4::check_tensors(*host.loader(), config));
-    return std::make_unique<DecoderDeepseek4>(host, std::move(config), qat_simulation);
+    EBB_ASSIGN(const deepseek4::WeightBytes weights,
+               deepseek4::count_weights(*host.loader(), config));  // and checks them
+    return std::make_unique<DecoderDeepseek4>(host, std::move(config), weights, qat_simulation);
   }
 
-  DecoderDeepseek4(Host& host, Config config, bool qat_simulation)
+  DecoderDeepseek4(Host& host, Config config, const deepseek4::WeightBytes& weights,
+                   bool qat_simulation)
       : loader_(*host.loader()),
         compute_(*host.compute()),
         attention_(*host.attention()),
         config_(std::move(config)),
+        weight_bytes_(weights),
         qat_simulation_(qat_simulation) {}
 
   ModelShape shape() const noexcept override {
@@ -129,6 +132,10 @@ class DecoderDeepseek4 final : public Decoder {
   }
 
   StepResults results() const noexcept override { return {logits_, argmax_}; }
+
+  double weight_bytes(std::int64_t n_rows) const noexcept override {
+    return deepseek4::step_weight_bytes(weight_bytes_, config_, n_rows);
+  }
 
  private:
   Result<Weight> matrix(const std::string& name) {
@@ -234,6 +241,7 @@ class DecoderDeepseek4 final : public Decoder {
   Compute& compute_;
   Attention& attention_;
   const Config config_;
+  const deepseek4::WeightBytes weight_bytes_;
   const bool qat_simulation_;
 
   Weight embedding_;  // [vocab, D]

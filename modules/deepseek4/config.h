@@ -56,6 +56,20 @@ Result<Config> read_config(const Loader& loader);
 /// Errors begin with loader.where_tensor(...), and name expected and found shape or type.
 Status check_tensors(const Loader& loader, const Config& config);
 
+/// Bytes of stored weights, by who reads them.
+struct WeightBytes {
+  std::uint64_t shared = 0;   ///< every step, once
+  std::uint64_t per_row = 0;  ///< every row: its own rows of the embedding and the expert tables
+  std::uint64_t routed = 0;   ///< all routed experts together
+};
+
+/// Counts what check_tensors() checks. Errors: the same.
+Result<WeightBytes> count_weights(const Loader& loader, const Config& config);
+
+/// Bytes that a step of `n_rows` rows reads. Rows are taken to choose their experts evenly and
+/// independently: of E experts, K to a row, E * (1 - (1 - K/E)^n_rows) are expected to be in use.
+double step_weight_bytes(const WeightBytes& bytes, const Config& config, std::int64_t n_rows);
+
 /// Tensor name of a layer: layer_tensor(3, "attn_kv.weight") = "blk.3.attn_kv.weight".
 std::string layer_tensor(std::int32_t layer, std::string_view suffix);
 

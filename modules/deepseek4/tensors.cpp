@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -77,6 +78,8 @@ class Checker {
     for (layer_ = 0; layer_ < config_.n_hash_layers; ++layer_) EBB_TRY(check_expert_table());
     return ok_status();
   }
+
+  const WeightBytes& counted() const { return counted_; }
 
  private:
   Status check_model() {
@@ -170,11 +173,21 @@ class Checker {
     return ok_status();
   }
 
-  Status layer(std::string_view suffix, Elements elements, const Shape& want) const {
+  Status layer(std::string_view suffix, Elements elements, const Shape& want) {
     return check(layer_tensor(layer_, suffix), elements, want);
   }
 
-  Status check(const std::string& name, Elements elements, const Shape& want) const {
+  void count(std::string_view name, const TensorView& tensor) {
+    if (tensor.ne[2] > 1) {
+      counted_.routed += tensor.n_bytes;
+    } else if (name == "token_embd.weight" || tensor.type == DType::i32) {
+      counted_.per_row += static_cast<std::uint64_t>(row_bytes(tensor.type, tensor.ne[0]));
+    } else {
+      counted_.shared += tensor.n_bytes;
+    }
+  }
+
+  Status check(const std::string& name, Elements elements, const Shape& want) {
     const TensorView* found = loader_.tensor(name);
     const int n_dims = want[2] > 1 ? 3 : want[1] > 1 ? 2 : 1;
     if (found == nullptr) {
@@ -195,18 +208,33 @@ class Checker {
           fmt::format("{}: type {} is not supported here, want {}", loader_.where_tensor(name),
                       traits == nullptr ? "?" : traits->name, allowed_names(elements))};
     }
+    count(name, *found);
     return ok_status();
   }
 
   const Loader& loader_;
   const Config& config_;
   std::int32_t layer_ = 0;
+  WeightBytes counted_;
 };
 
 }  // namespace
 
 Status check_tensors(const Loader& loader, const Config& config) {
   return Checker(loader, config).check_all();
+}
+
+Result<WeightBytes> count_weights(const Loader& loader, const Config& config) {
+  Checker checker(loader, config);
+  EBB_TRY(checker.check_all());
+  return checker.counted();
+}
+
+double step_weight_bytes(const WeightBytes& bytes, const Config& config, std::int64_t n_rows) {
+  const auto rows = static_cast<double>(n_rows);
+  const double used = static_cast<double>(config.n_experts_used) / config.n_experts;
+  return static_cast<double>(bytes.shared) + rows * static_cast<double>(bytes.per_row) +
+         static_cast<double>(bytes.routed) * (1 - std::pow(1 - used, rows));
 }
 
 }  // namespace ebb::deepseek4

@@ -1,13 +1,16 @@
 // A model of any shape without a file: every tensor is filled with valid random blocks,
 // reproducible from the seed. A large tensor repeats a pool of fresh blocks, so that tens of
-// gibibytes are written at the speed of a copy.
+// gibibytes are written at the speed of a copy, and every tensor has a stream of random numbers of
+// its own, so that all cores can write at once.
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "core/api/host.h"
 #include "core/api/loader.h"
@@ -68,6 +71,21 @@ struct Unmap {
 };
 using Mapping = std::unique_ptr<std::byte, Unmap>;
 
+/// Fills the tensors of `plans` on all cores, each tensor on one.
+void fill_all(const std::vector<TensorView>& tensors, const std::vector<Plan>& plans,
+              std::byte* memory, const Shape& shape) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < plans.size(); i = next++) {
+      fill_tensor({memory + (tensors[i].data - memory), tensors[i].n_bytes}, plans[i], shape);
+    }
+  };
+  const std::size_t n_threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 64);
+  std::vector<std::jthread> others;
+  for (std::size_t i = 1; i < std::min(n_threads, plans.size()); ++i) others.emplace_back(work);
+  work();
+}
+
 class LoaderSynthetic final : public Loader {
  public:
   static Result<std::unique_ptr<LoaderSynthetic>> create(Host&, Options& options) {
@@ -112,12 +130,12 @@ class LoaderSynthetic final : public Loader {
       std::copy(plan.ne.begin(), plan.ne.end(), view.ne.begin());
       view.data = memory_.get() + at;
       view.n_bytes = tensor_bytes(plan);
-      fill_tensor({memory_.get() + at, view.n_bytes}, plan, shape);
       tensors_.push_back(view);
       at += (view.n_bytes + kAlign - 1) / kAlign * kAlign;
       hash = hash_text(plan.name + dtype_traits(plan.type)->name, hash);
       for (const std::int64_t ne : plan.ne) hash = hash_text(std::to_string(ne) + ",", hash);
     }
+    fill_all(tensors_, plans, memory_.get(), shape);
     char digest[17];
     std::snprintf(digest, sizeof(digest), "%016llx", static_cast<unsigned long long>(hash));
     digest_ = digest;

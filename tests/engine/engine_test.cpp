@@ -287,6 +287,56 @@ BOOST_AUTO_TEST_CASE(two_engines_in_one_process_do_not_meet) {
   BOOST_TEST(same_bits(want, got[1]));
 }
 
+BOOST_AUTO_TEST_CASE(a_filled_sequence_goes_on_from_its_length_and_leaves_others_alone) {
+  const auto tokens = random_tokens(60, 11);
+  for (const auto& variant : kVariants) {
+    const auto solo = open_engine(synthetic_manifest(), with(kSizes, variant), true);
+    const auto engine = open_engine(synthetic_manifest(),
+                                    with(with(kSizes, {"engine.max_sequences=2"}), variant), true);
+    const auto decode = [&](std::uint64_t seed) {
+      const std::int32_t sequence = require(engine->open_sequence());
+      require(engine->fill(sequence, 400, seed));
+      BOOST_TEST(engine->length(sequence) == 400);
+      Rows rows;
+      for (int i = 0; i < 12; ++i) {
+        const StepRow row{sequence, i, true};
+        require(engine->step({&row, 1}));
+        const auto logits = require(engine->logits(0));
+        rows.emplace_back(logits.begin(), logits.end());
+      }
+      BOOST_TEST(engine->length(sequence) == 412);
+      engine->close_sequence(sequence);
+      return rows;
+    };
+    const std::int32_t other = require(engine->open_sequence());
+    std::vector<StepRow> rows;
+    for (const std::int32_t token : tokens) rows.push_back({other, token});
+    rows.pop_back();
+    require(engine->step(rows));
+    const Rows one = decode(1);
+    BOOST_TEST(all_finite(one));
+    BOOST_TEST(same_bits(one, decode(1)));
+    BOOST_TEST(!same_bits(one, decode(2)));
+    const StepRow last{other, tokens.back(), true};
+    require(engine->step({&last, 1}));
+    const auto logits = require(engine->logits(0));
+    Rows got;
+    got.emplace_back(logits.begin(), logits.end());
+    BOOST_TEST(same_bits(got, prompt_logits(*solo, tokens, 60, true)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(only_an_empty_sequence_can_be_filled_and_only_so_far) {
+  const auto engine = open_engine(synthetic_manifest(), kSizes);
+  BOOST_TEST(!engine->fill(0, 1, 0));
+  const std::int32_t sequence = require(engine->open_sequence());
+  BOOST_TEST(!engine->fill(sequence, 513, 0));
+  BOOST_TEST(!engine->fill(sequence, -1, 0));
+  BOOST_TEST(engine->length(sequence) == 0);
+  require(engine->fill(sequence, 512, 0));
+  BOOST_TEST(!engine->fill(sequence, 1, 0));
+}
+
 BOOST_AUTO_TEST_CASE(a_step_refuses_what_it_cannot_feed_and_changes_nothing) {
   const auto engine =
       open_engine(synthetic_manifest(),

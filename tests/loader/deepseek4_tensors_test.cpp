@@ -122,6 +122,38 @@ BOOST_AUTO_TEST_CASE(checks_the_ids_of_expert_tables) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(counts_weights_by_who_reads_them) {
+  FakeModel model = FakeModel::valid();
+  model.add_tensor("blk.3.attn_kv.weight", DType::f32, {16, 96});  // no layer of the model
+  const Result<Config> config = read_config(model);
+  BOOST_REQUIRE(config);
+  const Result<WeightBytes> bytes = count_weights(model, *config);
+  BOOST_REQUIRE(bytes);
+  BOOST_TEST(bytes->routed == 3U * 3 * (16 * 20 * 4) * 4);
+  BOOST_TEST(bytes->per_row == (16U + 2) * 4);
+  // Model; per layer streams, attention, router with shared expert; two biases; compressors.
+  const std::uint64_t streams = 2 * (64 * 24 + 24 + 3 + 16);
+  const std::uint64_t attention = 16 * 24 + 24 + 24 * 192 + 16 * 96 + 96 + 2 + 96 * 16 + 16 * 16;
+  const std::uint64_t experts = 16 * 4 + 3 * 16 * 20;
+  const std::uint64_t csa =
+      2 * 16 * 192 + 192 * 4 + 96 + 24 * 256 + 16 * 4 + 2 * 16 * 128 + 128 * 4 + 64;
+  const std::uint64_t hca = 2 * 16 * 96 + 96 * 128 + 96;
+  BOOST_TEST(bytes->shared == 4 * (16 + 16 * 40 + 64 * 4 + 4 + 1 +
+                                   3 * (streams + attention + experts) + 2 * 4 + csa + hca));
+  model.remove_tensor("output.weight");
+  BOOST_TEST(!count_weights(model, *config));
+}
+
+BOOST_AUTO_TEST_CASE(more_rows_are_expected_to_use_more_experts) {
+  const WeightBytes bytes{.shared = 1000, .per_row = 10, .routed = 400};
+  Config config;
+  config.n_experts = 4;
+  config.n_experts_used = 2;
+  BOOST_TEST(step_weight_bytes(bytes, config, 1) == 1000 + 10 + 200);
+  BOOST_TEST(step_weight_bytes(bytes, config, 2) == 1000 + 20 + 300);
+  BOOST_TEST(step_weight_bytes(bytes, config, 100) == 1000 + 1000 + 400);
+}
+
 BOOST_AUTO_TEST_CASE(joins_names_of_layers) {
   BOOST_TEST(layer_tensor(3, "attn_kv.weight") == "blk.3.attn_kv.weight");
 }

@@ -108,6 +108,7 @@ void FakeModel::add_tensor(const std::string& name, DType type,
   view.type = type;
   view.n_dims = static_cast<std::int32_t>(ne.size());
   for (std::size_t i = 0; i < ne.size(); ++i) view.ne[i] = ne[i];
+  view.n_bytes = static_cast<std::uint64_t>(row_bytes(type, view.ne[0]) * view.ne[1] * view.ne[2]);
   tensors_[name] = view;
 }
 

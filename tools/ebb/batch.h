@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/api/tokenizer.h"
-#include "core/sampler.h"
 #include "tools/ebb/generation.h"
 
 namespace ebb::cli {

@@ -14,6 +14,7 @@ void add_check(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_modules(CLI::App& app, int& status);
 void add_eval(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
 
 /// The parts of `eval`.
 void add_eval_logits(CLI::App& eval, int& status);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/engine.h"
-#include "core/sampler.h"
+#include "tools/ebb/sampler.h"
 
 namespace ebb::cli {
 

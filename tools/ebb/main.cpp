@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
   add_inspect(app, status);
   add_modules(app, status);
   add_eval(app, status);
+  add_bench(app, status);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 namespace ebb::cli {
 namespace {
@@ -26,6 +27,16 @@ Interval wilson_interval(std::int64_t n_right, std::int64_t n) {
   const double middle = (p + kZ * kZ / (2 * count)) / scale;
   const double half = kZ * std::sqrt(p * (1 - p) / count + kZ * kZ / (4 * count * count)) / scale;
   return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
+}
+
+double quantile(std::span<const double> values, double q) {
+  if (values.empty()) return 0;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
 Mean mean_of(std::span<const double> values) {

@@ -1,6 +1,4 @@
-#define BOOST_TEST_MODULE core_sampler
-#define BOOST_TEST_DYN_LINK
-#include "core/sampler.h"
+#include "tools/ebb/sampler.h"
 
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -8,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace ebb {
+namespace ebb::cli {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -140,4 +138,4 @@ BOOST_AUTO_TEST_CASE(draws_depend_on_the_seed_and_their_number_alone) {
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::cli

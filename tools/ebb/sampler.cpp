@@ -1,4 +1,4 @@
-#include "core/sampler.h"
+#include "tools/ebb/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 // grows until it holds the mass. Without either there is no order: the draw walks through the row
 // by id.
 
-namespace ebb {
+namespace ebb::cli {
 
 double Sampler::uniform(std::uint64_t seed, std::uint64_t n) {
   // SplitMix64 (Steele, Lea, Flood 2014): a counter with an odd step, then a mixing permutation.
@@ -73,4 +73,4 @@ std::int32_t Sampler::sample(std::span<const float> logits, std::int32_t banned)
   return best.id;  // rounding left the sum below the target
 }
 
-}  // namespace ebb
+}  // namespace ebb::cli

@@ -4,14 +4,9 @@
 #include <span>
 #include <vector>
 
-namespace ebb {
+#include "core/manifest.h"
 
-struct SamplingSettings {
-  double temperature = 0;  ///< 0 is greedy: the other settings do not matter then
-  double top_p = 1;  ///< keep the most probable tokens up to this mass, at least one; 1 is off
-  std::int32_t top_k = 0;  ///< keep this many of the most probable tokens; 0 is off
-  std::uint64_t seed = 0;
-};
+namespace ebb::cli {
 
 /// Chooses the next token from one row of logits.
 ///   greedy:  the highest logit
@@ -43,4 +38,4 @@ class Sampler {
   std::vector<Candidate> candidates_;
 };
 
-}  // namespace ebb
+}  // namespace ebb::cli
