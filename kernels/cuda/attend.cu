@@ -1,404 +1,202 @@
-// A row's keys (window, then chunks, in order) are cut into tiles of kTile, and the tiles into up
-// to kMaxSplits runs of neighbours. A block takes a few heads, which share every key, through the
-// tiles of one run with an online softmax; runs are joined in order, beginning with the sink. The
-// cut depends on the number of the row's keys alone.
+// A row's keys (window, then chunks, in order) are cut into tiles, and the tiles into runs
+// (attend_tile.cuh). A block takes some heads, which share every key, through the tiles of one run
+// with an online softmax; runs are joined in order, beginning with the sink.
 //
 // Few rows: a block per run, and a second kernel that joins. Many rows: a block takes all runs of
 // its heads and joins as it goes. Both use the same steps, so they give the same bits.
 
 #include <algorithm>
 
-#include "kernels/chunks.h"
 #include "kernels/cuda/attend.h"
-#include "kernels/cuda/device.cuh"
-#include "kernels/rope.h"
-#include "kernels/row_format.h"
+#include "kernels/cuda/attend_tile.cuh"
 
 namespace ebb::cuda {
 namespace {
 
-constexpr int kAttendThreads = 256;
-constexpr int kAttendWarps = kAttendThreads / kWarp;
-constexpr int kTile = 32;       // keys; one per lane in the softmax
-constexpr int kWarpKeys = 4;    // keys that a warp holds in registers
-constexpr int kManyHeads = 16;  // heads of a block when there are rows enough
-constexpr int kFewHeads = 8;    // and when there are not
-constexpr int kMaxSplits = 24;
+constexpr int kManyHeads = 32;  // heads of a block when there are rows enough
+constexpr int kFewHeads = 16;   // and when there are not
 constexpr int kSplitRows = 16;  // more rows than this join as they go
 
-static_assert(kAttendWarps * kWarpKeys == kTile);
-
-struct AttendPlan {
-  AttendArgs args;
-  std::int32_t ring_rot = 0;
-  std::int32_t chunk_rot = 0;
-  float* partial = nullptr;  // [rows, heads, kMaxSplits, d] sums
-  float2* state = nullptr;   // [rows, heads, kMaxSplits] maximum and denominator
-};
-
-/// The keys of one row.
-struct Keys {
-  std::int32_t window_first, n_window, n_keys, n_tiles, n_splits;
-  const std::int32_t* ids;
-
-  __device__ Keys(const AttendArgs& a, int row) {
-    const std::int32_t pos = a.step.pos[row];
-    window_first = window_begin(pos, a.window);
-    n_window = pos - window_first + 1;
-    n_keys = n_window;
-    ids = nullptr;
-    if (a.chunks.data != nullptr) {
-      if (a.ids != nullptr) {
-        ids = a.ids + static_cast<std::int64_t>(row) * a.top_k;
-        n_keys += a.count[row];
-      } else {
-        n_keys += visible_chunks(pos, a.ratio);
-      }
-    }
-    n_tiles = (n_keys + kTile - 1) / kTile;
-    n_splits = min(n_tiles, kMaxSplits);
-  }
-  /// First tile of a split.
-  __device__ int tile(int split) const {
-    return static_cast<int>(static_cast<std::int64_t>(n_tiles) * split / n_splits);
-  }
-};
-
-/// Running maximum and denominator of a softmax.
-struct State {
-  float largest, total;
-};
-
-/// What the sums of two parts are multiplied by when they are joined.
-struct Factors {
-  float own, other;
-};
-
-__device__ __forceinline__ float decay(float from, float to) {
-  // Nothing but -inf on either side: no weight has been given yet.
-  return from == to ? 1.0f : expf(from - to);
-}
-
-__device__ __forceinline__ Factors join(State& state, State other) {
-  const float largest = fmaxf(state.largest, other.largest);
-  const Factors f{decay(state.largest, largest), decay(other.largest, largest)};
-  state.total = fmaf(other.total, f.other, state.total * f.own);
-  state.largest = largest;
-  return f;
-}
-
-__device__ __forceinline__ State sink_state(float sink) {
-  return {sink, sink == -INFINITY ? 0.0f : 1.0f};
-}
-
+/// The tiles of one split: s.state and `sums` on return; the sums are to be multiplied by the
+/// returned factor. Queries come in with the first keys, so that both are under way together.
 template <int kWidth, int kHeads>
-struct Shared {
-  float q[kHeads][kWidth];
-  float tile[kTile][kWidth];
-  float weight[kTile][kHeads + 4];  // scores, then softmax weights; padded against bank conflicts
-  float rescale[kHeads];
-  State state[kHeads];
-};
-
-/// Address of key `key` of the list.
-__device__ __forceinline__ const std::byte* key_at(const AttendArgs& a, int seq, const Keys& keys,
-                                                   int key) {
-  const bool in_window = key < keys.n_window;
-  std::int64_t place;
-  if (in_window) {
-    place = ring_index(keys.window_first + key, a.ring.n_rows);
-  } else {
-    place = key - keys.n_window;
-    if (keys.ids != nullptr) place = keys.ids[place];
-  }
-  return row_at(in_window ? a.ring : a.chunks, seq, place);
-}
-
-/// Decodes the keys [first, first + n) of the row into the tile; the rest is zero.
-template <int kWidth, int kHeads>
-__device__ void load_tile(const AttendPlan& plan, int seq, const Keys& keys, int first, int n,
-                          Shared<kWidth, kHeads>& s) {
-  const AttendArgs& a = plan.args;
-  const int begin = threadIdx.x / kWarp * kWarpKeys, lane = threadIdx.x % kWarp;
-  const bool chunks_plain = a.chunks.data == nullptr || a.chunks.format == RowFormat::f32;
-  if (a.ring.format == RowFormat::f32 && chunks_plain && a.d == kWidth) {
-    // All loads are on their way before the first is used.
-    float4 value[kWarpKeys][kWidth / 128];
-    const float4* stored[kWarpKeys];
-#pragma unroll
-    for (int k = 0; k < kWarpKeys; ++k) {
-      stored[k] = begin + k < n
-                      ? reinterpret_cast<const float4*>(key_at(a, seq, keys, first + begin + k))
-                      : nullptr;
-    }
-#pragma unroll
-    for (int k = 0; k < kWarpKeys; ++k) {
-#pragma unroll
-      for (int i = 0; i < kWidth / 128; ++i) {
-        value[k][i] = stored[k] != nullptr ? stored[k][lane + 32 * i] : make_float4(0, 0, 0, 0);
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kWarpKeys; ++k) {
-#pragma unroll
-      for (int i = 0; i < kWidth / 128; ++i) {
-        reinterpret_cast<float4*>(s.tile[begin + k])[lane + 32 * i] = value[k][i];
-      }
-    }
-    return;
-  }
-#pragma unroll
-  for (int k = 0; k < kWarpKeys; ++k) {
-    const int j = begin + k, key = first + j;
-    if (j >= n) {
-      for (int i = lane; i < kWidth; i += kWarp) s.tile[j][i] = 0;
-      continue;
-    }
-    const bool in_window = key < keys.n_window;
-    const RowStore& store = in_window ? a.ring : a.chunks;
-    const std::byte* const stored = key_at(a, seq, keys, key);
-    const int n_rot = in_window ? plan.ring_rot : plan.chunk_rot;
-    for (int i = lane; i < kWidth; i += kWarp) {
-      s.tile[j][i] = i < a.d ? decode_value(store.format, a.d, n_rot, stored, i) : 0.0f;
-    }
-  }
-}
-
-/// Scores of all heads against the warp's keys. The four sums of a head are folded together: after
-/// two exchanges a lane is left with one of them.
-template <int kWidth, int kHeads>
-__device__ void score_tile(Shared<kWidth, kHeads>& s) {
-  constexpr int kQuads = kWidth / 128;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  float4 key[kWarpKeys][kQuads];
-#pragma unroll
-  for (int k = 0; k < kWarpKeys; ++k) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      key[k][i] = reinterpret_cast<const float4*>(s.tile[warp * kWarpKeys + k])[lane + 32 * i];
-    }
-  }
-#pragma unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-    float sum[kWarpKeys] = {};
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const float4 x = reinterpret_cast<const float4*>(s.q[h])[lane + 32 * i];
-#pragma unroll
-      for (int k = 0; k < kWarpKeys; ++k) sum[k] = dot4(x, key[k][i], sum[k]);
-    }
-    const bool high = (lane & 16) != 0, odd = (lane & 8) != 0;
-    float a = high ? sum[2] : sum[0], b = high ? sum[3] : sum[1];
-    a += __shfl_xor_sync(kAllLanes, high ? sum[0] : sum[2], 16);
-    b += __shfl_xor_sync(kAllLanes, high ? sum[1] : sum[3], 16);
-    float c = odd ? b : a;
-    c += __shfl_xor_sync(kAllLanes, odd ? a : b, 8);
-    c += __shfl_xor_sync(kAllLanes, c, 4);
-    c += __shfl_xor_sync(kAllLanes, c, 2);
-    c += __shfl_xor_sync(kAllLanes, c, 1);
-    if (lane % 8 == 0) s.weight[warp * kWarpKeys + lane / 8][h] = c;
-  }
-}
-
-/// Turns the scores of n keys into weights and moves the states on.
-template <int kWidth, int kHeads>
-__device__ void soften_tile(int n, float scale, Shared<kWidth, kHeads>& s) {
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-#pragma unroll
-  for (int h = warp; h < kHeads; h += kAttendWarps) {
-    const float score = lane < n ? s.weight[lane][h] * scale : -INFINITY;
-    const State old = s.state[h];
-    const float largest = fmaxf(old.largest, warp_max(score));
-    // Nothing but -inf so far: subtracting it would make NaN.
-    const float weight = expf(score - (largest == -INFINITY ? 0.0f : largest));
-    const float sum = warp_sum(weight);
-    s.weight[lane][h] = weight;
-    if (lane == 0) {
-      const float rescale = decay(old.largest, largest);
-      s.rescale[h] = rescale;
-      s.state[h] = {largest, fmaf(old.total, rescale, sum)};
-    }
-  }
-}
-
-/// How the threads of a block share the sums: each has two dims of kOwnHeads heads.
-template <int kWidth, int kHeads>
-struct Own {
-  static constexpr int kThreadsPerSet = kWidth / 2;
-  static constexpr int kOwnHeads = kHeads * kThreadsPerSet / kAttendThreads;
-  static __device__ int dim() { return threadIdx.x % kThreadsPerSet * 2; }
-  static __device__ int head() {
-    return static_cast<int>(threadIdx.x) / kThreadsPerSet * kOwnHeads;
-  }
-};
-
-/// The tiles of one split: s.state and `sum` on return.
-template <int kWidth, int kHeads>
-__device__ void run_split(const AttendPlan& plan, int seq, const Keys& keys, int split,
-                          Shared<kWidth, kHeads>& s,
-                          float2 (&sum)[Own<kWidth, kHeads>::kOwnHeads]) {
-  constexpr int kOwnHeads = Own<kWidth, kHeads>::kOwnHeads;
-  const int dim = Own<kWidth, kHeads>::dim(), head = Own<kWidth, kHeads>::head();
-#pragma unroll
-  for (int h = 0; h < kOwnHeads; ++h) sum[h] = make_float2(0, 0);
-  if (threadIdx.x < kHeads) s.state[threadIdx.x] = {-INFINITY, 0.0f};
-  const int last = keys.tile(split + 1);
-  for (int t = keys.tile(split); t < last; ++t) {
-    const int first = t * kTile, n = min(kTile, keys.n_keys - first);
-    __syncthreads();
-    load_tile(plan, seq, keys, first, n, s);
-    __syncwarp();  // a warp scores the keys that it loaded
+__device__ __forceinline__ float run_split(const AttendPlan& plan, int row, int seq,
+                                           const Keys& keys, int split, int first_head,
+                                           bool with_queries, Shared<kWidth, kHeads>& s,
+                                           Sums<kWidth, kHeads>& sums) {
+  sums = {};
+  float factor = 1.0f;
+  const int begin = keys.tile(split), last = keys.tile(split + 1);
+  for (int t = begin; t < last; ++t) {
+    const int first = t * kTile;
+    HeldKeys<kWidth> held;
+    held.load(plan, seq, keys, first);
+    if (with_queries && t == begin) load_queries(plan, row, first_head, s);
+    const float tile_factor = stage_keys(held, s);
+    if (t == begin && threadIdx.x < kHeads) s.state[threadIdx.x] = {-INFINITY, 0.0f};
     score_tile(s);
     __syncthreads();
-    soften_tile(n, plan.args.scale, s);
+    soften_tile(min(kTile, keys.n_keys - first), tile_factor, tile_factor / factor, s);
+    factor = tile_factor;
     __syncthreads();
-#pragma unroll
-    for (int h = 0; h < kOwnHeads; ++h) {
-      const float rescale = s.rescale[head + h];
-      sum[h].x *= rescale;
-      sum[h].y *= rescale;
-    }
-#pragma unroll 4
-    for (int j = 0; j < n; ++j) {
-      const float2 value = *reinterpret_cast<const float2*>(&s.tile[j][dim]);
-#pragma unroll
-      for (int h = 0; h < kOwnHeads; ++h) {
-        const float weight = s.weight[j][head + h];
-        sum[h].x = fmaf(weight, value.x, sum[h].x);
-        sum[h].y = fmaf(weight, value.y, sum[h].y);
-      }
-    }
+    weigh_tile(s, sums);
   }
-  __syncthreads();
+  return 1.0f / (factor * kWeightFactor);
 }
 
 template <int kWidth, int kHeads>
-__device__ void load_queries(const AttendArgs& a, int row, int first_head,
-                             Shared<kWidth, kHeads>& s) {
-  const float* const q = a.q + (static_cast<std::int64_t>(row) * a.n_heads + first_head) * a.d;
-  constexpr int kQuads = kHeads * kWidth / 4 / kAttendThreads;  // of a thread
-  if (a.d == kWidth) {
-    float4 value[kQuads];
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const int at = threadIdx.x + i * kAttendThreads;
-      value[i] = first_head + at / (kWidth / 4) < a.n_heads ? reinterpret_cast<const float4*>(q)[at]
-                                                            : make_float4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      reinterpret_cast<float4*>(s.q[0])[threadIdx.x + i * kAttendThreads] = value[i];
-    }
-    return;
-  }
-  for (int i = threadIdx.x; i < kHeads * kWidth; i += kAttendThreads) {
-    const int h = i / kWidth, at = i % kWidth;
-    s.q[h][at] = at < a.d && first_head + h < a.n_heads ? q[h * a.d + at] : 0.0f;
-  }
-}
-
-/// out = sum / total, the last dims rotated back; dims dim and dim + 1 of one head.
-__device__ __forceinline__ void write_pair(const AttendArgs& a, int row, int head, int dim,
-                                           float2 sum, float total) {
-  if (dim >= a.d) return;
-  const float inverse = 1.0f / total;
-  float pair[2] = {sum.x * inverse, sum.y * inverse};
-  const int rotating = dim - (a.d - 2 * a.n_pairs);
-  if (rotating >= 0) {
-    rotate_pair_back(pair, a.cos_sin + (static_cast<std::int64_t>(row) * a.n_pairs) * 2 + rotating);
-  }
-  float* const out = a.out + (static_cast<std::int64_t>(row) * a.n_heads + head) * a.d + dim;
-  out[0] = pair[0];
-  out[1] = pair[1];
-}
-
-template <int kWidth, int kHeads>
-__global__ void __launch_bounds__(kAttendThreads) attend_split_kernel(AttendPlan plan) {
+__global__ void __launch_bounds__(kAttendThreads, 1)
+    attend_split_kernel(const __grid_constant__ AttendPlan plan) {
   extern __shared__ float4 memory[];
-  Shared<kWidth, kHeads>& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
+  auto& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
+  using S = Sums<kWidth, kHeads>;
   wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int split = blockIdx.x, first_head = blockIdx.y * kHeads, row = blockIdx.z;
-  if (row >= *a.step.n_rows) return;
+  // Loaded together; what stands in rows past n_rows is not used.
+  const int n_rows = *a.step.n_rows, seq = a.step.seq[row];
   const Keys keys(a, row);
-  if (split >= keys.n_splits) return;
-  load_queries(a, row, first_head, s);
-  float2 sum[Own<kWidth, kHeads>::kOwnHeads];
-  run_split<kWidth, kHeads>(plan, a.step.seq[row], keys, split, s, sum);
-  const int dim = Own<kWidth, kHeads>::dim();
+  if (row >= n_rows || split >= keys.n_splits) return;
+  S sums;
+  const float factor =
+      run_split<kWidth, kHeads>(plan, row, seq, keys, split, first_head, true, s, sums);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
 #pragma unroll
-  for (int h = 0; h < Own<kWidth, kHeads>::kOwnHeads; ++h) {
-    const int head = first_head + Own<kWidth, kHeads>::head() + h;
-    if (head >= a.n_heads) break;
-    const std::int64_t slot =
-        (static_cast<std::int64_t>(row) * a.n_heads + head) * kMaxSplits + split;
-    *reinterpret_cast<float2*>(plan.partial + slot * kWidth + dim) = sum[h];
-    if (dim == 0) {
-      const State state = s.state[Own<kWidth, kHeads>::head() + h];
-      plan.state[slot] = make_float2(state.largest, state.total);
+  for (int m = 0; m < S::kHeadTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head = first_head + m * 16 + half * 8 + lane / 4;
+      if (head >= a.n_heads) continue;
+      float* const to =
+          plan.partial +
+          ((static_cast<std::int64_t>(row) * a.n_heads + head) * kMaxSplits + split) * kWidth;
+#pragma unroll
+      for (int n = 0; n < S::kDimTiles; ++n) {
+        const int dim = (warp * S::kDimTiles + n) * 8 + lane % 4 * 2;
+        *reinterpret_cast<float2*>(to + dim) =
+            make_float2(sums.of[m][n][2 * half] * factor, sums.of[m][n][2 * half + 1] * factor);
+      }
     }
+  }
+  if (threadIdx.x < kHeads && first_head + static_cast<int>(threadIdx.x) < a.n_heads) {
+    const State state = s.state[threadIdx.x];
+    plan.state[(static_cast<std::int64_t>(row) * a.n_heads + first_head + threadIdx.x) *
+                   kMaxSplits +
+               split] = make_float2(state.largest, state.total);
   }
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kWidth / 2) attend_join_kernel(AttendPlan plan) {
+__global__ void __launch_bounds__(kWidth / 2)
+    attend_join_kernel(const __grid_constant__ AttendPlan plan) {
+  __shared__ Factors factors[kMaxSplits];
+  __shared__ float total;
+  static_assert(kMaxSplits <= kWarp);
   wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int head = blockIdx.x, row = blockIdx.y;
-  if (row >= *a.step.n_rows) return;
+  const int n_rows = *a.step.n_rows;
   const Keys keys(a, row);
+  if (row >= n_rows) return;
   const std::int64_t slot = (static_cast<std::int64_t>(row) * a.n_heads + head) * kMaxSplits;
   const int dim = threadIdx.x * 2;
-  State state = sink_state(a.sink[head]);
-  float2 sum = make_float2(0, 0);
-#pragma unroll 4
-  for (int split = 0; split < keys.n_splits; ++split) {
-    const float2 other = plan.state[slot + split];
-    const float2 part =
-        *reinterpret_cast<const float2*>(plan.partial + (slot + split) * kWidth + dim);
-    const Factors f = join(state, {other.x, other.y});
-    sum.x = fmaf(part.x, f.other, sum.x * f.own);
-    sum.y = fmaf(part.y, f.other, sum.y * f.own);
+  float2 part[kMaxSplits];
+#pragma unroll
+  for (int split = 0; split < kMaxSplits; ++split) {
+    if (split < keys.n_splits) {
+      part[split] = *reinterpret_cast<const float2*>(plan.partial + (slot + split) * kWidth + dim);
+    }
   }
-  write_pair(a, row, head, dim, sum, state.total);
+  // One warp finds the factors, a lane to a split; what comes before a split is its own maximum.
+  if (threadIdx.x < kWarp) {
+    const int lane = threadIdx.x;
+    const bool there = lane < keys.n_splits;
+    const float2 own = there ? plan.state[slot + lane] : make_float2(-INFINITY, 0.0f);
+    const State sink = sink_state(a.sink[head]);
+    float largest = fmaxf(own.x, sink.largest);  // of the sink and the splits up to the lane's
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      largest = fmaxf(largest, __shfl_up_sync(kAllLanes, largest, min(step, lane)));
+    }
+    const float before = __shfl_up_sync(kAllLanes, largest, 1);
+    const Factors f{decay(lane == 0 ? sink.largest : before, largest), decay(own.x, largest)};
+    if (there) factors[lane] = f;
+    float denominator = sink.total;
+    for (int split = 0; split < keys.n_splits; ++split) {
+      denominator =
+          fmaf(__shfl_sync(kAllLanes, own.y, split), __shfl_sync(kAllLanes, f.other, split),
+               denominator * __shfl_sync(kAllLanes, f.own, split));
+    }
+    if (lane == 0) total = denominator;
+  }
+  __syncthreads();
+  float2 sum = make_float2(0, 0);
+#pragma unroll
+  for (int split = 0; split < kMaxSplits; ++split) {
+    if (split < keys.n_splits) {
+      const Factors f = factors[split];
+      sum.x = fmaf(part[split].x, f.other, sum.x * f.own);
+      sum.y = fmaf(part[split].y, f.other, sum.y * f.own);
+    }
+  }
+  write_pair(a, row, head, dim, sum, total);
 }
 
 template <int kWidth, int kHeads>
-__global__ void __launch_bounds__(kAttendThreads) attend_rows_kernel(AttendPlan plan) {
+__global__ void __launch_bounds__(kAttendThreads, 1)
+    attend_rows_kernel(const __grid_constant__ AttendPlan plan) {
   extern __shared__ float4 memory[];
-  Shared<kWidth, kHeads>& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
-  constexpr int kOwnHeads = Own<kWidth, kHeads>::kOwnHeads;
+  auto& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
+  using S = Sums<kWidth, kHeads>;
   wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int first_head = blockIdx.x * kHeads, row = blockIdx.y;
   if (row >= *a.step.n_rows) return;
   const Keys keys(a, row);
-  load_queries(a, row, first_head, s);
-  const int own_head = Own<kWidth, kHeads>::head();
-  float2 all[kOwnHeads];
-  State state[kOwnHeads];
+  const int seq = a.step.seq[row];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  S all{};
+  State state[S::kHeadTiles][2];
 #pragma unroll
-  for (int h = 0; h < kOwnHeads; ++h) {
-    all[h] = make_float2(0, 0);
-    const int head = first_head + own_head + h;
-    state[h] = sink_state(head < a.n_heads ? a.sink[head] : 0.0f);
+  for (int m = 0; m < S::kHeadTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head = first_head + m * 16 + half * 8 + lane / 4;
+      state[m][half] = sink_state(head < a.n_heads ? a.sink[head] : 0.0f);
+    }
   }
   for (int split = 0; split < keys.n_splits; ++split) {
-    float2 sum[kOwnHeads];
-    run_split<kWidth, kHeads>(plan, a.step.seq[row], keys, split, s, sum);
+    S sums;
+    const float factor =
+        run_split<kWidth, kHeads>(plan, row, seq, keys, split, first_head, split == 0, s, sums);
 #pragma unroll
-    for (int h = 0; h < kOwnHeads; ++h) {
-      const Factors f = join(state[h], s.state[own_head + h]);
-      all[h].x = fmaf(sum[h].x, f.other, all[h].x * f.own);
-      all[h].y = fmaf(sum[h].y, f.other, all[h].y * f.own);
+    for (int m = 0; m < S::kHeadTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Factors f = join(state[m][half], s.state[m * 16 + half * 8 + lane / 4]);
+#pragma unroll
+        for (int n = 0; n < S::kDimTiles; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            all.of[m][n][i] = fmaf(sums.of[m][n][i] * factor, f.other, all.of[m][n][i] * f.own);
+          }
+        }
+      }
     }
-    __syncthreads();
   }
 #pragma unroll
-  for (int h = 0; h < kOwnHeads; ++h) {
-    const int head = first_head + own_head + h;
-    if (head < a.n_heads)
-      write_pair(a, row, head, Own<kWidth, kHeads>::dim(), all[h], state[h].total);
+  for (int m = 0; m < S::kHeadTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int head = first_head + m * 16 + half * 8 + lane / 4;
+      if (head >= a.n_heads) continue;
+#pragma unroll
+      for (int n = 0; n < S::kDimTiles; ++n) {
+        write_pair(a, row, head, (warp * S::kDimTiles + n) * 8 + lane % 4 * 2,
+                   make_float2(all.of[m][n][2 * half], all.of[m][n][2 * half + 1]),
+                   state[m][half].total);
+      }
+    }
   }
 }
 
@@ -447,8 +245,12 @@ std::size_t attend_workspace(const AttendArgs& args) {
 }
 
 cudaError_t attend(const Launch& launch, const AttendArgs& args, std::int32_t ring_rot,
-                   std::int32_t chunk_rot) {
-  const AttendPlan plan{args, ring_rot, chunk_rot, nullptr, nullptr};
+                   std::int32_t chunk_rot, const HeadsArgs* heads) {
+  AttendPlan plan;
+  plan.args = args;
+  if (heads != nullptr) plan.heads = *heads;
+  plan.ring = row_reader(args.ring, args.d, ring_rot);
+  plan.chunks = row_reader(args.chunks, args.d, chunk_rot);
   switch (width_of(args.d)) {
     case 128:
       return run<128>(launch, plan);

@@ -9,8 +9,16 @@ inline constexpr std::int32_t kMaxHeadWidth = 512;  ///< largest d of attend
 
 std::size_t attend_workspace(const AttendArgs& args);
 
-/// `ring_rot`, `chunk_rot`: n_rot of row_format.h for the two stores.
+/// True if attend can do what `heads` asks for as it reads its queries.
+inline bool attend_can_finish(const HeadsArgs& heads, const AttendArgs& args) {
+  return heads.x == args.q && heads.n_heads == args.n_heads && heads.d == args.d &&
+         heads.rounding == Rounding::none && heads.step.n_rows == args.step.n_rows &&
+         heads.step.max_rows == args.step.max_rows;
+}
+
+/// `ring_rot`, `chunk_rot`: n_rot of row_format.h for the two stores. `heads`, if given, is done to
+/// the queries as they are read; the queries in memory stay as they are.
 cudaError_t attend(const Launch& launch, const AttendArgs& args, std::int32_t ring_rot,
-                   std::int32_t chunk_rot);
+                   std::int32_t chunk_rot, const HeadsArgs* heads = nullptr);
 
 }  // namespace ebb::cuda

@@ -236,7 +236,7 @@ struct Layout {
 
 std::size_t experts_workspace(const ExpertsArgs& args) { return Layout(args).end; }
 
-cudaError_t experts(const Launch& launch, const ExpertsArgs& args) {
+cudaError_t experts(const Launch& launch, const ExpertsArgs& args, bool with_sum) {
   const Layout layout(args);
   const Shape shape{args.step.max_rows, args.n_used,
                     static_cast<std::int32_t>(args.routed.gate.n_mats), is_grouped(args),
@@ -252,7 +252,8 @@ cudaError_t experts(const Launch& launch, const ExpertsArgs& args) {
         start(launch, group_kernel, dim3(1), dim3(1024), bytes, args, groups, shape.n_experts);
     if (error != cudaSuccess) return error;
   }
-  if (const cudaError_t error = run(launch, args, groups, shape)) return error;
+  const cudaError_t error = run(launch, args, groups, shape);
+  if (error != cudaSuccess || !with_sum) return error;
   const auto d = static_cast<std::int32_t>(args.routed.gate.n_in);
   return start(
       launch, sum_kernel,

@@ -7,7 +7,8 @@ namespace ebb::cuda {
 
 std::size_t experts_workspace(const ExpertsArgs& args);
 
-/// The types must have a codec, and widths be whole chunks; checked by the caller.
-cudaError_t experts(const Launch& launch, const ExpertsArgs& args);
+/// The types must have a codec, and widths be whole chunks; checked by the caller. Without
+/// `with_sum` y stays unwritten: whoever reads it adds the rows of `partial` as ExpertsArgs says.
+cudaError_t experts(const Launch& launch, const ExpertsArgs& args, bool with_sum = true);
 
 }  // namespace ebb::cuda

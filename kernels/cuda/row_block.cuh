@@ -8,13 +8,14 @@
 
 // What a block of threads does to one vector in shared memory: norm, rope, rounding, storing. The
 // element functions are those of the CPU; only sums and maxima run in another order. `memory` holds
-// 32 floats. Every function ends with the vector complete for all threads.
+// 32 floats. Every function ends with the vector complete for all threads. None is inlined: code
+// that is run once per launch is fetched as slowly as it is long.
 
 namespace ebb::cuda {
 
 /// x = x * inverse RMS (* weight).
-__device__ inline void normalise_block(float* x, int d, const float* weight, float eps,
-                                       float* memory) {
+static __device__ __noinline__ void normalise_block(float* x, int d, const float* weight, float eps,
+                                                    float* memory) {
   float sum = 0;
   for (int i = threadIdx.x; i < d; i += blockDim.x) sum = fmaf(x[i], x[i], sum);
   const float scale = 1.0f / sqrtf(block_sum(sum, memory) / static_cast<float>(d) + eps);
@@ -26,7 +27,7 @@ __device__ inline void normalise_block(float* x, int d, const float* weight, flo
   __syncthreads();
 }
 
-__device__ inline void rope_block(float* x, int d, const float* cos_sin, int n_pairs) {
+static __device__ __noinline__ void rope_block(float* x, int d, const float* cos_sin, int n_pairs) {
   float* const rotating = x + d - 2 * n_pairs;
   for (int i = threadIdx.x; i < n_pairs; i += blockDim.x) {
     rotate_pair(rotating + 2 * i, cos_sin + 2 * i);
@@ -52,7 +53,7 @@ __device__ __forceinline__ void warps_over_groups(int d, int size, Run run) {
 }
 
 /// Sylvester's order, as the CPU does it: the same sums of the same pairs.
-__device__ inline void hadamard_block(float* x, int d) {
+static __device__ __noinline__ void hadamard_block(float* x, int d) {
   for (int half = 1; half < d; half *= 2) {
     for (int i = threadIdx.x; i < d / 2; i += blockDim.x) {
       const int low = i / half * 2 * half + i % half;
@@ -67,7 +68,7 @@ __device__ inline void hadamard_block(float* x, int d) {
   __syncthreads();
 }
 
-__device__ inline void round_block(float* x, int d, int n_pairs, Rounding rounding) {
+static __device__ __noinline__ void round_block(float* x, int d, int n_pairs, Rounding rounding) {
   if (rounding == Rounding::none) return;
   const int lane = threadIdx.x % kWarp;
   if (rounding == Rounding::fp8_nope) {
@@ -93,8 +94,8 @@ __device__ inline void round_block(float* x, int d, int n_pairs, Rounding roundi
 }
 
 /// encode_row by a block.
-__device__ inline void encode_block(RowFormat format, int d, int n_rot, const float* x,
-                                    std::byte* row) {
+static __device__ __noinline__ void encode_block(RowFormat format, int d, int n_rot, const float* x,
+                                                 std::byte* row) {
   auto* const bytes = reinterpret_cast<std::uint8_t*>(row);
   const int lane = threadIdx.x % kWarp;
   if (format == RowFormat::f32) {

@@ -7,7 +7,7 @@ namespace ebb::cuda {
 
 inline constexpr std::int32_t kMaxIndexWidth = 256;  ///< largest d of select
 
-/// Grows with the capacity of the key store: 4 bytes a chunk for a bounded number of rows.
+/// Bounded by constants and top_k, whatever the capacity of the key store.
 std::size_t select_workspace(const SelectArgs& args);
 cudaError_t select(const Launch& launch, const SelectArgs& args, std::int32_t n_rot);
 

@@ -132,7 +132,7 @@ struct SelectArgs {
 /// Source: 3.5
 struct AttendArgs {
   StepView step;
-  const float* q = nullptr;  ///< [rows, n_heads, d]
+  const float* q = nullptr;  ///< [rows, n_heads, d]; holds nothing of use afterwards
   RowStore ring;
   RowStore chunks;                      ///< data nullptr for a layer without chunks
   SlotStore slots;                      ///< of chunks

@@ -80,7 +80,7 @@ struct HcPreArgs {
 /// streams'[k] = post[k] * o + sum_j comb[j][k] * streams[j], in place.   Source: 3.2
 struct HcPostArgs {
   StepView step;
-  const float* o = nullptr;     ///< [rows, d]
+  const float* o = nullptr;     ///< [rows, d]; holds nothing of use afterwards
   const float* post = nullptr;  ///< [rows, S]
   const float* comb = nullptr;  ///< [rows, S, S]
   float* streams = nullptr;     ///< [rows, S, d] in place

@@ -162,7 +162,7 @@ class ComputeCuda final : public Compute {
   Result<Ops*> begin_plan() noexcept override {
     if (recorder_)
       return make_error(Errc::internal, "compute_cuda: a plan is being recorded already");
-    recorder_.emplace(largest_shared_);
+    recorder_.emplace(largest_shared_, clusters_);
     return static_cast<Ops*>(&*recorder_);
   }
 
@@ -246,6 +246,7 @@ class ComputeCuda final : public Compute {
             std::to_string(properties.minor);
     n_sms_ = properties.multiProcessorCount;
     largest_shared_ = properties.sharedMemPerBlockOptin;
+    clusters_ = properties.major >= 9;
     early_start_ = settings_.early_start && properties.major >= 9;
     EBB_ASSIGN(stream_, new_stream());
     EBB_ASSIGN(sent_, new_event());
@@ -341,6 +342,7 @@ class ComputeCuda final : public Compute {
   std::int32_t n_sms_ = 1;
   std::uint64_t largest_shared_ = 0;
   bool early_start_ = false;
+  bool clusters_ = false;  // of blocks
 
   // The stream is destroyed last: what follows may be in use on it.
   Stream stream_;

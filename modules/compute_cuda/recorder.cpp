@@ -93,23 +93,90 @@ Status check_weight(const char* op, const char* what, const Weight& weight) {
 }
 
 Result<RecordedPlan> Recorder::take() noexcept {
-  EBB_TRY(guarded([&] { return add_pending(); }));
+  EBB_TRY(guarded([&] {
+    flush();
+    return ok_status();
+  }));
   return std::move(plan_);
+}
+
+void Recorder::push(const char* name, std::uint64_t workspace_bytes,
+                    std::function<cudaError_t(const Launch&)> enqueue) {
+  plan_.ops.push_back({name, std::move(enqueue)});
+  plan_.workspace_bytes = std::max(plan_.workspace_bytes, workspace_bytes);
+  experts_.reset();
 }
 
 Status Recorder::add(const char* name, std::uint64_t workspace_bytes,
                      std::function<cudaError_t(const Launch&)> enqueue) {
-  EBB_TRY(add_pending());
-  plan_.ops.push_back({name, std::move(enqueue)});
-  plan_.workspace_bytes = std::max(plan_.workspace_bytes, workspace_bytes);
+  flush();
+  push(name, workspace_bytes, std::move(enqueue));
   return ok_status();
 }
 
-Status Recorder::add_pending() {
-  if (!pending_) return ok_status();
-  const HcPostArgs args = *pending_;
-  pending_.reset();
-  return add("hc_post", 0, [args](const Launch& launch) { return cuda::hc_post(launch, args); });
+Status Recorder::add_before_held(const char* name, const std::vector<const void*>& buffers,
+                                 std::function<cudaError_t(const Launch&)> enqueue) {
+  flush_tables();
+  flush_post();
+  for (const void* buffer : buffers) {
+    if (group_touches(buffer)) flush_group();
+    if (queries_ && (buffer == queries_->x || buffer == queries_->cos_sin)) flush_queries();
+  }
+  push(name, 0, std::move(enqueue));
+  return ok_status();
+}
+
+void Recorder::flush_tables() {
+  if (tables_.n == 0) return;
+  push("rope_table", 0,
+       [tables = tables_](const Launch& l) { return cuda::rope_tables(l, tables); });
+  tables_ = {};
+}
+
+void Recorder::flush_group() {
+  if (group_.empty()) return;
+  push("rows", 0, [group = group_](const Launch& l) { return cuda::row_group(l, group); });
+  group_ = {};
+}
+
+void Recorder::flush_queries() {
+  if (!queries_) return;
+  RowGroup group;
+  group.has_heads = true;
+  group.heads = *queries_;
+  push("heads", 0, [group](const Launch& l) { return cuda::row_group(l, group); });
+  queries_.reset();
+}
+
+void Recorder::flush_post() {
+  if (!post_) return;
+  push("hc_post", 0, [args = *post_](const Launch& l) { return cuda::hc_post(l, args); });
+  post_.reset();
+}
+
+void Recorder::flush() {
+  flush_tables();
+  flush_queries();
+  flush_group();
+  flush_post();
+}
+
+bool Recorder::group_touches(const void* buffer) const {
+  const auto is_one_of = [buffer](std::initializer_list<const void*> others) {
+    return std::find(others.begin(), others.end(), buffer) != others.end();
+  };
+  bool found = false;
+  if (group_.has_append) {
+    const AppendArgs& a = group_.append;
+    found = is_one_of({a.kv, a.norm_weight, a.cos_sin, a.ring.data});
+  }
+  for (std::int32_t i = 0; i < group_.n_compressions; ++i) {
+    const CompressArgs& a = group_.compress[static_cast<std::size_t>(i)];
+    found = found || is_one_of({a.kv, a.gate, a.ape, a.state_kv, a.state_gate, a.norm_weight,
+                                a.cos_sin, a.rows.data, a.slots.slots});
+  }
+  if (group_.has_heads) found = found || is_one_of({group_.heads.x, group_.heads.cos_sin});
+  return found;
 }
 
 Status Recorder::embed(const EmbedArgs& args) noexcept {
@@ -143,7 +210,12 @@ Status Recorder::matmul(const MatmulArgs& args) noexcept {
             static_cast<long long>(args.parts[0].weight.n_in), args.n_groups);
       }
     }
-    return add("matmul", 0, [args](const Launch& l) { return cuda::matmul(l, args); });
+    std::vector<const void*> buffers{args.x};
+    for (std::int32_t p = 0; p < args.n_parts; ++p) {
+      buffers.push_back(args.parts[static_cast<std::size_t>(p)].y);
+    }
+    return add_before_held("matmul", buffers,
+                           [args](const Launch& l) { return cuda::matmul(l, args); });
   });
 }
 
@@ -154,7 +226,8 @@ Status Recorder::rms_norm(const RmsNormArgs& args) noexcept {
         {{"n_rows", args.n_rows}, {"x", args.x}, {"weight", args.weight}, {"y", args.y}}));
     EBB_TRY(check_range("rms_norm", "d", args.d, 1, INT32_MAX));
     EBB_TRY(check_rows("rms_norm", args.max_rows));
-    return add("rms_norm", 0, [args](const Launch& l) { return cuda::rms_norm(l, args); });
+    return add_before_held("rms_norm", {args.x, args.weight, args.y},
+                           [args](const Launch& l) { return cuda::rms_norm(l, args); });
   });
 }
 
@@ -171,11 +244,24 @@ Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
                                       {"comb", args.comb}}));
     EBB_TRY(check_rows("hc_pre", args.step.max_rows));
     std::optional<HcPostArgs> post;
-    if (pending_ && same_streams(*pending_, args)) std::swap(post, pending_);
-    return add(
-        post ? "hc_post+hc_pre" : "hc_pre",
-        hyper_workspace(args.step.max_rows, args.n_streams, args.d),
-        [args, post](const Launch& l) { return cuda::hc_pre(l, args, post ? &*post : nullptr); });
+    if (post_ && same_streams(*post_, args)) std::swap(post, post_);
+    const char* const name = post ? "hc_post+hc_pre" : "hc_pre";
+    if (!clusters_ || !hc_fits_clusters(args)) {
+      return add(
+          name, hyper_workspace(args.step.max_rows, args.n_streams, args.d),
+          [args, post](const Launch& l) { return cuda::hc_pre(l, args, post ? &*post : nullptr); });
+    }
+    std::optional<ExpertsArgs> sum;
+    if (post && experts_ && experts_->args.y == post->o &&
+        experts_->args.routed.gate.n_in == post->d &&
+        experts_->args.step.n_rows == post->step.n_rows &&
+        experts_->args.step.max_rows == post->step.max_rows) {
+      *experts_->with_sum = false;
+      sum = experts_->args;
+    }
+    return add(name, 0, [args, post, sum](const Launch& l) {
+      return cuda::hc_pre_clusters(l, args, post ? &*post : nullptr, sum ? &*sum : nullptr);
+    });
   });
 }
 
@@ -189,8 +275,8 @@ Status Recorder::hc_post(const HcPostArgs& args) noexcept {
                                        {"comb", args.comb},
                                        {"streams", args.streams}}));
     EBB_TRY(check_rows("hc_post", args.step.max_rows));
-    EBB_TRY(add_pending());
-    pending_ = args;
+    flush();
+    post_ = args;
     return ok_status();
   });
 }
@@ -259,8 +345,11 @@ Status Recorder::experts(const ExpertsArgs& args) noexcept {
                                        {"hidden", args.hidden},
                                        {"partial", args.partial},
                                        {"y", args.y}}));
-    return add("experts", experts_workspace(args),
-               [args](const Launch& l) { return cuda::experts(l, args); });
+    const auto with_sum = std::make_shared<bool>(true);
+    EBB_TRY(add("experts", experts_workspace(args),
+                [args, with_sum](const Launch& l) { return cuda::experts(l, args, *with_sum); }));
+    experts_ = {args, with_sum};
+    return ok_status();
   });
 }
 
@@ -272,7 +361,12 @@ Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
                                           {"cos_sin", args.cos_sin}}));
     EBB_TRY(check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16));
     EBB_TRY(check_rows("rope_table", args.step.max_rows));
-    return add("rope_table", 0, [args](const Launch& l) { return cuda::rope_table(l, args); });
+    const bool fits = tables_.n > 0 && tables_.n < kMaxRopeTables &&
+                      tables_.tables[0].step.n_rows == args.step.n_rows &&
+                      tables_.tables[0].step.max_rows == args.step.max_rows;
+    if (!fits) flush();
+    tables_.tables[static_cast<std::size_t>(tables_.n++)] = args;
+    return ok_status();
   });
 }
 
@@ -284,7 +378,19 @@ Status Recorder::heads(const HeadsArgs& args) noexcept {
     EBB_TRY(check_range("heads", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
     EBB_TRY(check_rounding("heads", args.rounding, args.d, args.n_pairs));
     EBB_TRY(check_rows("heads", args.step.max_rows));
-    return add("heads", 0, [args](const Launch& l) { return cuda::heads(l, args); });
+    flush_tables();
+    flush_post();
+    // The first is taken for an attend's queries, which it may turn out to be.
+    if (!queries_ && !group_.has_heads && args.rounding == Rounding::none) {
+      if (group_touches(args.x)) flush_group();
+      queries_ = args;
+      return ok_status();
+    }
+    if (queries_ && queries_->x == args.x) flush_queries();
+    if (group_.has_heads || group_touches(args.x)) flush_group();
+    group_.has_heads = true;
+    group_.heads = args;
+    return ok_status();
   });
 }
 
@@ -299,8 +405,14 @@ Status Recorder::append(const AppendArgs& args) noexcept {
         check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
     EBB_ASSIGN(const std::int32_t n_rot,
                check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding));
-    return add("append", 0,
-               [args, n_rot](const Launch& l) { return cuda::append(l, args, n_rot); });
+    flush_tables();
+    flush_post();
+    if (queries_ && queries_->x == args.kv) flush_queries();
+    if (group_.has_append || group_touches(args.kv) || group_touches(args.ring.data)) flush_group();
+    group_.has_append = true;
+    group_.append = args;
+    group_.append_rot = n_rot;
+    return ok_status();
   });
 }
 
@@ -321,8 +433,21 @@ Status Recorder::compress(const CompressArgs& args) noexcept {
     EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
     EBB_ASSIGN(const std::int32_t n_rot,
                check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
-    return add("compress", 0,
-               [args, n_rot](const Launch& l) { return cuda::compress(l, args, n_rot); });
+    flush_tables();
+    flush_post();
+    if (queries_ && (queries_->x == args.kv || queries_->x == args.gate)) flush_queries();
+    const bool same_step =
+        group_.n_compressions == 0 || (group_.compress[0].step.n_rows == args.step.n_rows &&
+                                       group_.compress[0].step.max_rows == args.step.max_rows);
+    if (group_.n_compressions == 2 || !same_step || group_touches(args.kv) ||
+        group_touches(args.gate) || group_touches(args.state_kv) ||
+        group_touches(args.state_gate) || group_touches(args.rows.data)) {
+      flush_group();
+    }
+    const auto at = static_cast<std::size_t>(group_.n_compressions++);
+    group_.compress[at] = args;
+    group_.compress_rot[at] = n_rot;
+    return ok_status();
   });
 }
 
@@ -339,8 +464,13 @@ Status Recorder::select(const SelectArgs& args) noexcept {
     EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
     EBB_ASSIGN(const std::int32_t n_rot,
                check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
-    return add("select", select_workspace(args),
-               [args, n_rot](const Launch& l) { return cuda::select(l, args, n_rot); });
+    flush_tables();
+    flush_post();
+    flush_group();
+    if (queries_ && (queries_->x == args.q || queries_->x == args.weight)) flush_queries();
+    push("select", select_workspace(args),
+         [args, n_rot](const Launch& l) { return cuda::select(l, args, n_rot); });
+    return ok_status();
   });
 }
 
@@ -374,9 +504,12 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
         EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
       }
     }
-    return add("attend", attend_workspace(args), [args, ring_rot, chunk_rot](const Launch& l) {
-      return cuda::attend(l, args, ring_rot, chunk_rot);
-    });
+    std::optional<HeadsArgs> queries;
+    if (queries_ && attend_can_finish(*queries_, args)) std::swap(queries, queries_);
+    return add("attend", attend_workspace(args),
+               [args, ring_rot, chunk_rot, queries](const Launch& l) {
+                 return cuda::attend(l, args, ring_rot, chunk_rot, queries ? &*queries : nullptr);
+               });
   });
 }
 

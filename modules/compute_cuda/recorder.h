@@ -1,11 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/api/compute.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/ops/ops.h"
 
 namespace ebb::cuda {
@@ -21,12 +23,21 @@ struct RecordedPlan {
   std::uint64_t workspace_bytes = 0;  ///< the most that one op wants
 };
 
-/// Checks each op and keeps it as a launch. A mixing of streams (hc_post) is held back: if the next
-/// op takes its input out of the same streams, both become one.
+/// Checks each op and keeps it as a launch. Some ops are held back until it is known what comes
+/// next, so that one launch can do several:
+///   hc_post        with the hc_pre that takes its input out of the same streams; on devices with
+///                  clusters, the experts' sum before it too
+///   heads          with the attend that reads its queries
+///   append, compress, heads of the indexer    with each other
+///   rope_table     with each other
+/// Products and norms may pass what is held if they touch none of its buffers. Buffers are told
+/// apart by where they begin: ops do not work on parts of each other's.
 class Recorder final : public Ops {
  public:
-  /// `largest_shared` is what a block of the device may have of shared memory, bytes.
-  explicit Recorder(std::uint64_t largest_shared) : largest_shared_(largest_shared) {}
+  /// `largest_shared` is what a block of the device may have of shared memory, bytes; `clusters`:
+  /// the device has clusters of blocks.
+  Recorder(std::uint64_t largest_shared, bool clusters)
+      : largest_shared_(largest_shared), clusters_(clusters) {}
 
   Result<RecordedPlan> take() noexcept;
 
@@ -47,13 +58,38 @@ class Recorder final : public Ops {
   Status attend(const AttendArgs& args) noexcept override;
 
  private:
+  /// The last experts, if no other op has been recorded since; *with_sum says who adds.
+  struct Experts {
+    ExpertsArgs args;
+    std::shared_ptr<bool> with_sum;
+  };
+
+  /// Appends an op behind all that is held.
   Status add(const char* name, std::uint64_t workspace_bytes,
              std::function<cudaError_t(const Launch&)> enqueue);
-  Status add_pending();
+  /// Appends an op before what is held, if it touches none of its buffers.
+  Status add_before_held(const char* name, const std::vector<const void*>& buffers,
+                         std::function<cudaError_t(const Launch&)> enqueue);
+  void push(const char* name, std::uint64_t workspace_bytes,
+            std::function<cudaError_t(const Launch&)> enqueue);
+
+  // Each records what is held of its kind.
+  void flush_tables();
+  void flush_group();
+  void flush_queries();
+  void flush_post();
+  void flush();
+
+  bool group_touches(const void* buffer) const;
 
   const std::uint64_t largest_shared_;
+  const bool clusters_;
   RecordedPlan plan_;
-  std::optional<HcPostArgs> pending_;
+  RopeTables tables_;
+  RowGroup group_;
+  std::optional<HeadsArgs> queries_;
+  std::optional<HcPostArgs> post_;
+  std::optional<Experts> experts_;
 };
 
 /// An error that names `what` unless products with the weight can be computed here.

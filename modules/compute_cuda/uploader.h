@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/ops/dense.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/ops/dense.h"
 #include "modules/compute_cuda/handles.h"
 
 namespace ebb::cuda {
