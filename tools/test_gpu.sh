@@ -5,6 +5,8 @@
 #   tools/test_gpu.sh [BUILD]      BUILD: a build folder with ebb, its modules, oracle_check and
 #                                  endurance_check (default: build/cuda)
 #
+# First the kernels against double precision (cuda_*_test), then whole models.
+#
 # Exit status: 0 all passed, 1 something failed, 2 nothing to run, 77 there is no GPU.
 set -u
 cd "$(dirname "$0")/.."
@@ -20,6 +22,10 @@ for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check
   fi
 done
 failed=0
+for test in "$build"/bin/tests/cuda_*_test; do
+  [ -x "$test" ] || continue
+  "$test" --color_output=no || failed=1
+done
 for model in tests/data/models/*.gguf config/demo/*.gguf; do
   case $model in *-00002-of-*) continue ;; esac
   "$build/bin/tests/oracle_check" tests/data/vectors "$model" --set compute.module=compute_cuda ||

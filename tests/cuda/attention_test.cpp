@@ -1,0 +1,316 @@
+// Kernels of attention and of what stands around the products, against references in double.
+// Without a CUDA device it says so and exits with 77.
+
+#define BOOST_TEST_MODULE cuda_attention
+#define BOOST_TEST_DYN_LINK
+#define BOOST_TEST_NO_MAIN
+#include "tests/reference/attention.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/cuda/attend.h"
+#include "kernels/rope.h"
+#include "kernels/row_format.h"
+#include "tests/cuda/mirror.h"
+#include "tests/reference/norm_rope.h"
+
+using namespace ebb;
+using namespace ebb::test;
+
+namespace {
+
+const float kInfinity = std::numeric_limits<float>::infinity();
+
+enum class Chunks { none, all, chosen };
+
+struct Shape {
+  std::int32_t n_heads, d, n_pairs, window;
+  Chunks chunks;
+  std::int32_t ratio, top_k;
+  RowFormat format;
+  float size = 1;  // of keys and queries
+};
+
+/// Caches of some sequences, filled for the positions that a step may read; the rest is NaN.
+struct Bench {
+  Shape shape;
+  std::vector<double> frequency;
+  OwnedStore ring, chunks;
+  Floats q, sink, out, table;
+  std::vector<std::int32_t> ids, count;
+  std::vector<std::int32_t> slot_of;  // empty: chunks have one place
+  std::vector<std::byte> slots;
+  bool with_heads = false;  // queries are normalised and rotated by attend
+
+  Bench(const Shape& s, std::int32_t n_sequences, std::int32_t ring_rows, std::int32_t n_chunks)
+      : shape(s),
+        frequency(static_cast<std::size_t>(s.n_pairs)),
+        ring(s.format, s.d, 2 * s.n_pairs, ring_rows, n_sequences),
+        chunks(s.format, s.d, 2 * s.n_pairs, n_chunks, n_sequences) {
+    rope_frequencies({160000, 16, 65536, 32, 1}, s.n_pairs, frequency.data());
+  }
+
+  void write(Random& random, const RowStore& store, std::int32_t sequence, std::int64_t row) {
+    const Floats x = normal_floats(random, shape.d, shape.size);
+    encode_row(store.format, shape.d, 2 * shape.n_pairs, x.data(), row_at(store, sequence, row));
+  }
+
+  void prepare(Random& random, const Step& step) {
+    table.clear();
+    ids.assign(static_cast<std::size_t>(step.n_rows * shape.top_k), -7);
+    count.assign(static_cast<std::size_t>(step.n_rows), 0);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(step.n_rows); ++r) {
+      const std::int32_t pos = step.pos[r];
+      const std::int32_t visible = shape.chunks == Chunks::none ? 0 : (pos + 1) / shape.ratio;
+      if (step.run_start[r] == static_cast<std::int32_t>(r)) {
+        for (std::int32_t p = std::max(0, pos - shape.window + 1); p < pos; ++p) {
+          write(random, ring.store, step.seq[r], p % ring.store.n_rows);
+        }
+        for (std::int32_t c = 0; c < visible; ++c) write(random, chunks.store, step.seq[r], c);
+      }
+      write(random, ring.store, step.seq[r], pos % ring.store.n_rows);
+      if (visible > 0 && (pos + 1) % shape.ratio == 0) {
+        write(random, chunks.store, step.seq[r], visible - 1);
+      }
+      if (shape.chunks == Chunks::chosen) {
+        std::vector<std::int32_t> order;
+        for (std::int32_t c = 0; c < visible; ++c) order.push_back(c);
+        std::shuffle(order.begin(), order.end(), random);
+        order.resize(static_cast<std::size_t>(std::min(visible, shape.top_k)));
+        std::sort(order.begin(), order.end());
+        std::copy(order.begin(), order.end(),
+                  ids.begin() + static_cast<std::int64_t>(r) * shape.top_k);
+        count[r] = static_cast<std::int32_t>(order.size());
+      }
+      for (const double f : frequency) {
+        float entry[2];
+        rope_entry(pos, f, entry);
+        table.insert(table.end(), entry, entry + 2);
+      }
+    }
+    q = normal_floats(random, std::int64_t{step.n_rows} * shape.n_heads * shape.d, shape.size);
+    sink = normal_floats(random, shape.n_heads, 1.5f);
+    if (shape.n_heads > 2) sink[2] = -kInfinity;
+  }
+
+  void run(const Step& step, std::int32_t max_rows = 0) {
+    out = nan_floats(std::int64_t{step.n_rows} * shape.n_heads * shape.d);
+    Mirror mirror;
+    AttendArgs a;
+    a.step = mirror.step(step, max_rows);
+    a.q = mirror.put(q);
+    a.ring = mirror.store(ring);
+    if (shape.chunks != Chunks::none) a.chunks = mirror.store(chunks);
+    if (!slot_of.empty()) {
+      a.slots.slot_of = mirror.put(slot_of);
+      a.slots.slots = const_cast<std::byte*>(mirror.put(slots));
+      a.slots.sequence_bytes = static_cast<std::int64_t>(slots.size()) / 2;
+    }
+    if (shape.chunks == Chunks::chosen) {
+      a.ids = mirror.put(ids);
+      a.count = mirror.put(count);
+    }
+    a.top_k = shape.top_k;
+    a.ratio = shape.ratio;
+    a.window = shape.window;
+    a.sink = mirror.put(sink);
+    a.scale = 1 / std::sqrt(static_cast<float>(shape.d));
+    a.cos_sin = mirror.put(table);
+    a.n_pairs = shape.n_pairs;
+    a.n_heads = shape.n_heads;
+    a.d = shape.d;
+    a.out = mirror.share(out);
+    HeadsArgs heads;
+    heads.step = a.step;
+    heads.x = const_cast<float*>(a.q);
+    heads.n_heads = a.n_heads;
+    heads.d = a.d;
+    heads.normalise = true;
+    heads.eps = 1e-6f;
+    heads.cos_sin = a.cos_sin;
+    heads.n_pairs = a.n_pairs;
+    require_cuda(cuda::attend(mirror.launch(cuda::attend_workspace(a)), a, 2 * shape.n_pairs,
+                              2 * shape.n_pairs, with_heads ? &heads : nullptr));
+    mirror.fetch();
+  }
+
+  std::vector<double> reference_row(const Step& step, std::int32_t r) {
+    const auto at = static_cast<std::size_t>(r);
+    const std::int32_t pos = step.pos[at], n_rot = 2 * shape.n_pairs;
+    std::vector<std::vector<double>> rows;
+    const auto take = [&](const std::byte* stored) {
+      Floats x(static_cast<std::size_t>(shape.d));
+      decode_row(shape.format, shape.d, n_rot, stored, x.data());
+      rows.push_back(to_double(x));
+    };
+    for (std::int32_t p = std::max(0, pos - shape.window + 1); p <= pos; ++p) {
+      take(ring.row(step.seq[at], p % ring.store.n_rows));
+    }
+    if (shape.chunks == Chunks::all) {
+      for (int c = 0; c < (pos + 1) / shape.ratio; ++c) take(chunks.row(step.seq[at], c));
+    }
+    for (std::int32_t i = 0; i < count[at]; ++i) {
+      take(chunks.row(
+          step.seq[at],
+          ids[at * static_cast<std::size_t>(shape.top_k) + static_cast<std::size_t>(i)]));
+    }
+    const std::vector<std::span<const double>> spans(rows.begin(), rows.end());
+    const std::int64_t width = std::int64_t{shape.n_heads} * shape.d;
+    auto queries = to_double(&q[static_cast<std::size_t>(r * width)], width);
+    for (std::int64_t h = 0; with_heads && h < shape.n_heads; ++h) {
+      const auto head = reference::piece(queries, h, shape.d);
+      reference::rms_normalise(head, 1e-6);
+      reference::rotate(head, frequency, pos);
+    }
+    auto want = reference::attend(queries, spans, to_double(sink));
+    for (std::int64_t h = 0; h < shape.n_heads; ++h) {
+      reference::rotate(reference::piece(want, h, shape.d), frequency, pos, -1);
+    }
+    return want;
+  }
+};
+
+const Shape kShapes[] = {
+    {64, 512, 32, 128, Chunks::chosen, 4, 64, RowFormat::f32},
+    {64, 512, 32, 128, Chunks::chosen, 4, 64, RowFormat::fp8},
+    {8, 512, 32, 128, Chunks::all, 128, 1, RowFormat::f16},
+    {33, 256, 32, 128, Chunks::all, 4, 1, RowFormat::f32},
+    {1, 96, 16, 1, Chunks::none, 4, 1, RowFormat::f32},
+    {1, 96, 16, 8, Chunks::chosen, 4, 8, RowFormat::fp8},
+    {5, 192, 32, 8, Chunks::chosen, 4, 1, RowFormat::f32},
+    {7, 96, 16, 128, Chunks::all, 4, 1, RowFormat::f32},
+    {3, 70, 11, 33, Chunks::all, 4, 1, RowFormat::f16},
+    {13, 130, 17, 8, Chunks::none, 4, 1, RowFormat::fp8},
+    {16, 512, 32, 128, Chunks::all, 4, 1, RowFormat::f32, 0.01f},
+    {16, 512, 32, 128, Chunks::all, 4, 1, RowFormat::f32, 3},
+};
+
+double error_of(Bench& bench, const Step& step, std::int32_t r) {
+  const std::int64_t width = std::int64_t{bench.shape.n_heads} * bench.shape.d;
+  return largest_error(&bench.out[static_cast<std::size_t>(r * width)],
+                       bench.reference_row(step, r));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(attend_equals_the_reference_in_poisoned_caches) {
+  Random random(51);
+  for (const Shape& shape : kShapes) {
+    for (const bool with_heads : {false, true}) {
+      for (const bool many : {false, true}) {
+        Bench bench(shape, 3, shape.window + 60, 110);
+        bench.with_heads = with_heads;
+        Step step;
+        step.add_run(2, 0, 6);
+        step.add_run(0, 399, 3);
+        step.add_run(1, 126, many ? 20 : 2);
+        bench.prepare(random, step);
+        bench.run(step);
+        for (std::int32_t r = 0; r < std::min(step.n_rows, 12); ++r) {
+          // A large score keeps fewer places behind the point, in any 32-bit format.
+          const double limit = shape.size <= 1 ? 4e-6 : with_heads ? 1e-5 : 5e-5;
+          BOOST_TEST(error_of(bench, step, r) < limit);
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attend_equals_the_reference_over_long_contexts) {
+  Random random(53);
+  // 512 chosen of many; all chunks of 64K, 256K and 1M tokens: one to many tiles a run.
+  for (const RowFormat format : {RowFormat::f32, RowFormat::f16, RowFormat::fp8}) {
+    for (const auto& [chunks, ratio, pos] :
+         {std::tuple{Chunks::chosen, 4, 5000}, std::tuple{Chunks::all, 128, 65535},
+          std::tuple{Chunks::all, 128, 262000}, std::tuple{Chunks::all, 128, 1048575}}) {
+      if (pos > 300000 && format != RowFormat::fp8) continue;
+      Bench bench({16, 512, 32, 128, chunks, ratio, 512, format}, 1, 160, pos / ratio + 2);
+      for (const std::int32_t n_rows : {1, 20}) {
+        Step step;
+        step.add_run(0, pos - n_rows + 1, n_rows);
+        bench.prepare(random, step);
+        bench.run(step);
+        for (const std::int32_t r : {0, n_rows - 1}) BOOST_TEST(error_of(bench, step, r) < 4e-6);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attend_gives_a_row_the_same_bits_in_every_batch) {
+  for (const Shape& shape : kShapes) {
+    Random random(52);
+    Bench bench(shape, 2, shape.window + 300, 300);
+    bench.with_heads = shape.n_heads % 2 == 0;
+    Step all;
+    all.add_run(1, 880, 280);
+    all.add_run(0, 3, 20);
+    bench.prepare(random, all);
+    bench.run(all, 320);
+    const Floats out = bench.out, q = bench.q, table = bench.table;
+    const auto ids = bench.ids, count = bench.count;
+    const std::int64_t width = std::int64_t{shape.n_heads} * shape.d;
+    for (const std::int32_t n : {1, 2, 3, 16, 17, 64}) {
+      for (const std::int32_t first : {0, 64, 213}) {
+        Step part;
+        part.add_run(1, 880 + first, n);
+        const auto rows = [&](const auto& x, std::int64_t w) {
+          return std::remove_cvref_t<decltype(x)>(x.begin() + first * w,
+                                                  x.begin() + (first + n) * w);
+        };
+        bench.q = rows(q, width);
+        bench.table = rows(table, 2 * shape.n_pairs);
+        bench.ids = rows(ids, shape.top_k);
+        bench.count = rows(count, 1);
+        bench.run(part);
+        BOOST_REQUIRE(std::equal(bench.out.begin(), bench.out.end(), out.begin() + first * width));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attend_reads_a_chunk_from_its_slot_where_it_has_one) {
+  Random random(55);
+  for (const std::int32_t n_rows : {1, 20}) {
+    Bench bench({16, 512, 32, 128, Chunks::chosen, 4, 64, RowFormat::fp8}, 2, 160, 110);
+    Step step;
+    step.add_run(1, 399 - n_rows, n_rows);
+    bench.prepare(random, step);
+    bench.run(step);
+    const Floats want = bench.out;
+    // Every third chunk moves to a slot; its old place is full of NaNs.
+    const std::int64_t bytes = bench.chunks.store.row_bytes;
+    bench.slot_of.assign(2 * 110, -1);
+    bench.slots.assign(static_cast<std::size_t>(2 * 40 * bytes), std::byte{0xff});
+    for (std::int32_t c = 0; c < 110; c += 3) {
+      const std::int32_t slot = 39 - c / 3;
+      bench.slot_of[static_cast<std::size_t>(110 + c)] = slot;
+      std::byte* const row = bench.chunks.row(1, c);
+      std::copy(row, row + bytes, bench.slots.begin() + (40 + slot) * bytes);
+      std::fill(row, row + bytes, std::byte{0xff});
+    }
+    bench.run(step);
+    BOOST_TEST((bench.out == want));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attend_lets_a_nan_key_reach_every_head_that_sees_it) {
+  Random random(54);
+  Bench bench({4, 128, 16, 16, Chunks::none, 4, 1, RowFormat::f32}, 1, 64, 1);
+  Step step;
+  step.add_run(0, 40, 1);
+  bench.prepare(random, step);
+  const Floats nan = nan_floats(128);
+  encode_row(RowFormat::f32, 128, 32, nan.data(), bench.ring.row(0, 33));
+  bench.run(step);
+  for (const float v : bench.out) BOOST_REQUIRE(std::isnan(v));
+}
+
+int main(int argc, char** argv) {
+  int n_devices = 0;
+  if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
+    std::fprintf(stderr, "SKIPPED: no CUDA device here; no attention kernel was tested\n");
+    return 77;
+  }
+  return boost::unit_test::unit_test_main(&init_unit_test, argc, argv);
+}
