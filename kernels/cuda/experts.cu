@@ -1,18 +1,25 @@
-// group    sorts (row, slot) pairs by expert into pieces of up to kRows rows of one expert
-// gate_up  per piece and tile of f: hidden = gated(gate x, up x)
-// down     per piece and tile of d: partial = down hidden
+// group    sorts (row, slot) pairs by expert into pieces of rows of one expert
+// gate_up  hidden = gated(gate x, up x)
+// down     partial = down hidden
 // sum      y = sum over slots of weight * partial, in the order of ids, then the shared expert
 //
-// A step of few rows has no groups: a piece is one pair. An element is summed in the same order
-// either way (dot.cuh), so its bits do not depend on that. The shared expert sees every row: its
-// pieces are the rows in order.
+// Products run on the matrix units where the weight allows it (tensor_product.h), else by plain
+// arithmetic. A step of few rows has no groups: a piece is one pair. An element's bits do not
+// depend on any of that but the weight. The shared expert sees every row: its pieces are the rows
+// in order.
 
+#include <algorithm>
+
+#include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/experts_pieces.cuh"
-#include "kernels/cuda/tensor_dot.cuh"
+#include "kernels/cuda/tensor_product.h"
 
 namespace ebb::cuda {
 namespace {
+
+constexpr std::int64_t kMaxUngrouped = 8;     // rows of a step that is not grouped
+constexpr std::int64_t kMaxSmallPieces = 64;  // rows of a step whose pieces are streams
 
 /// One block; thread e collects the entries of expert e, so their order is that of rows.
 __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
@@ -33,7 +40,7 @@ __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
       counts[e] = entries;
       counts[n_experts + e] = pieces;
       entries += n;
-      pieces += (n + kGroupRows - 1) / kGroupRows;
+      pieces += (n + groups.piece_rows - 1) / groups.piece_rows;
     }
     *groups.n_pieces = pieces;
   }
@@ -49,23 +56,31 @@ __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
       if (mine) groups.entries[begin + n + __popc(votes & ((1u << lane) - 1))] = base + lane;
       n += __popc(votes);
     }
-    for (int p = lane; p * kGroupRows < n; p += kWarp) {
-      groups.pieces[counts[n_experts + e] + p] = {e, begin + p * kGroupRows,
-                                                  min(kGroupRows, n - p * kGroupRows)};
+    for (int p = lane; p * groups.piece_rows < n; p += kWarp) {
+      groups.pieces[counts[n_experts + e] + p] = {
+          e, begin + p * groups.piece_rows, min(groups.piece_rows, n - p * groups.piece_rows)};
     }
   }
 }
 
-/// out = gated(out, in) in the slots of one kind of expert, for gates and ups of different types.
-__global__ void gated_kernel(Product p) {
+/// out = gated(out, in) in the slots [first, first + n) of every row.
+struct Gating {
+  const std::int32_t* n_rows;
+  float* out;
+  const float* in;
+  std::int32_t n_slots, first, n;
+  std::int32_t width;
+  float clamp;
+};
+
+__global__ void gated_kernel(Gating a) {
   wait_for_inputs();
-  const int first = p.ids == nullptr ? p.n_used : 0, slots = p.ids == nullptr ? 1 : p.n_used;
-  const std::int64_t n = static_cast<std::int64_t>(*p.n_rows) * slots * p.n_out;
+  const std::int64_t n = static_cast<std::int64_t>(*a.n_rows) * a.n * a.width;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const std::int64_t entry = i / p.n_out, row = entry / slots;
-    const std::int64_t at = (row * (p.n_used + 1) + first + entry % slots) * p.n_out + i % p.n_out;
-    p.out[at] = gated(p.out[at], p.in[at], p.clamp);
+    const std::int64_t entry = i / a.width, row = entry / a.n;
+    const std::int64_t at = (row * a.n_slots + a.first + entry % a.n) * a.width + i % a.width;
+    a.out[at] = gated(a.out[at], a.in[at], a.clamp);
   }
 }
 
@@ -86,179 +101,253 @@ __global__ void sum_kernel(ExpertsArgs a, int d, int n_experts) {
   a.y[row * d + i] = y + partial[static_cast<std::int64_t>(a.n_used) * d];
 }
 
-std::int32_t slices_for(std::int64_t rows) {
-  return rows <= 512 ? 8 : rows <= 1024 ? 4 : rows <= 2048 ? 2 : 1;
-}
-
-struct Shape {
-  std::int64_t max_rows;
-  std::int32_t n_used;
-  std::int32_t n_experts;
-  bool grouped;
-  float* up;  // [rows, n_used + 1, f] if gates and ups differ in type
-
-  PieceGrid grid(bool shared) const {
-    if (!grouped) return {shared ? max_rows : max_rows * n_used, false};
-    return {shared ? (max_rows + kGroupRows - 1) / kGroupRows
-                   : Groups::max_pieces(max_rows, n_used, n_experts),
-            true};
-  }
-};
-
-/// Which way a product goes depends on the weight alone, never on the number of rows.
-bool on_tensor_units(const Weight& weight) {
-  return has_tensor_codec(weight.type) && weight.n_in <= kMaxTensorInputs;
-}
-
-Product gate_up_product(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
-                        const Shape& shape, bool shared) {
-  const ExpertWeights& weights = shared ? a.shared : a.routed;
-  Product p;
-  p.n_rows = a.step.n_rows;
-  p.in = a.x;
-  p.out = a.hidden;
-  p.ids = shared ? nullptr : a.ids;
-  p.groups = groups;
-  p.a = planes_of(weights.gate);
-  p.b = planes_of(weights.up);
-  p.grid = launch.grid_iq2;
-  p.n_in = static_cast<std::int32_t>(weights.gate.n_in);
-  p.n_out = static_cast<std::int32_t>(weights.gate.n_out);
-  p.n_experts = shape.n_experts;
-  p.n_used = shape.n_used;
-  p.clamp = weights.clamp;
-  p.n_slices = slices_for(shared ? p.n_out : std::int64_t{p.n_out} * shape.n_used);
-  return p;
-}
-
-Product down_product(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
-                     const Shape& shape, bool shared) {
-  const ExpertWeights& weights = shared ? a.shared : a.routed;
-  Product p = gate_up_product(launch, a, groups, shape, shared);
-  p.in = a.hidden;
-  p.out = a.partial;
-  p.in_by_slot = true;
-  p.a = planes_of(weights.down);
-  p.n_in = static_cast<std::int32_t>(weights.down.n_in);
-  p.n_out = static_cast<std::int32_t>(weights.down.n_out);
-  p.n_slices = slices_for(shared ? p.n_out : std::int64_t{p.n_out} * shape.n_used);
-  return p;
-}
-
-cudaError_t product(const Launch& launch, const Weight& weight, const Product& p,
-                    const PieceGrid& grid, bool gate_up) {
-  return on_tensor_units(weight) ? tensor_product(launch, weight.type, p, grid, gate_up)
-                                 : plain_product(launch, weight.type, p, grid, gate_up);
-}
-
-/// hidden of one kind of expert.
-cudaError_t gate_up(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
-                    const Shape& shape, bool shared) {
-  const ExpertWeights& weights = shared ? a.shared : a.routed;
-  const Product p = gate_up_product(launch, a, groups, shape, shared);
-  const PieceGrid grid = shape.grid(shared);
-  if (weights.gate.type == weights.up.type) return product(launch, weights.gate, p, grid, true);
-  cudaError_t error = product(launch, weights.gate, p, grid, false);
-  if (error != cudaSuccess) return error;
-  Product up = p;
-  up.a = p.b;
-  up.out = shape.up;
-  error = product(launch, weights.up, up, grid, false);
-  if (error != cudaSuccess) return error;
-  up.in = shape.up;
-  up.out = p.out;
-  return start(launch, gated_kernel, dim3(static_cast<unsigned>(launch.n_sms * 4)), dim3(256), 0,
-               up);
-}
-
-bool can_join(const Weight& routed, const Weight& shared, const Shape& shape) {
-  return !shape.grouped && on_tensor_units(routed) && shared.type == DType::q8_0;
-}
-
-/// hidden, then partial, of all experts.
-cudaError_t run(const Launch& launch, const ExpertsArgs& a, const Groups& groups,
-                const Shape& shape) {
-  const bool same_types =
-      a.routed.gate.type == a.routed.up.type && a.shared.gate.type == a.shared.up.type;
-  cudaError_t error = cudaSuccess;
-  if (same_types && can_join(a.routed.gate, a.shared.gate, shape)) {
-    error =
-        both_products(launch, a.routed.gate.type, gate_up_product(launch, a, groups, shape, false),
-                      shape.grid(false).n, gate_up_product(launch, a, groups, shape, true),
-                      shape.grid(true).n, true);
-  } else {
-    error = gate_up(launch, a, groups, shape, false);
-    if (error == cudaSuccess) error = gate_up(launch, a, groups, shape, true);
-  }
-  if (error != cudaSuccess) return error;
-  const Product routed = down_product(launch, a, groups, shape, false);
-  const Product shared = down_product(launch, a, groups, shape, true);
-  if (can_join(a.routed.down, a.shared.down, shape)) {
-    return both_products(launch, a.routed.down.type, routed, shape.grid(false).n, shared,
-                         shape.grid(true).n, false);
-  }
-  error = product(launch, a.routed.down, routed, shape.grid(false), false);
-  if (error != cudaSuccess) return error;
-  return product(launch, a.shared.down, shared, shape.grid(true), false);
-}
-
-bool is_grouped(const ExpertsArgs& args) { return args.step.max_rows > kMaxUngrouped; }
-
-bool mixes_types(const ExpertsArgs& args) {
-  return args.routed.gate.type != args.routed.up.type ||
-         args.shared.gate.type != args.shared.up.type;
-}
-
-/// Where the parts of the workspace begin, bytes.
-struct Layout {
-  explicit Layout(const ExpertsArgs& args) {
-    const std::int64_t rows = args.step.max_rows;
-    const auto take = [this](std::int64_t bytes) {
-      const std::size_t place = end;
-      end += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+/// The op, and where its parts are in the workspace.
+class Run {
+ public:
+  Run(const ExpertsArgs& args, Precision precision, std::byte* workspace)
+      : args_(args),
+        precision_(precision),
+        rows_(args.step.max_rows),
+        slots_(args.n_used + 1),
+        n_experts_(static_cast<std::int32_t>(args.routed.gate.n_mats)),
+        d_(args.routed.gate.n_in),
+        f_(args.routed.gate.n_out),
+        grouped_(rows_ > kMaxUngrouped) {
+    const auto take = [&](std::size_t bytes) {
+      std::byte* const place = workspace + end_;
+      end_ += (bytes + 255) / 256 * 256;
       return place;
     };
-    if (is_grouped(args)) {
-      n_pieces = take(sizeof(std::int32_t));
-      entries = take(rows * args.n_used * static_cast<std::int64_t>(sizeof(std::int32_t)));
-      pieces = take(Groups::max_pieces(rows, args.n_used, args.routed.gate.n_mats) *
-                    static_cast<std::int64_t>(sizeof(Piece)));
+    const std::int32_t columns = rows_ > kMaxSmallPieces ? kTileColumns : 8;
+    groups_.piece_rows = columns / columns_per_vector(precision);
+    if (grouped_) {
+      groups_.n_pieces = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t)));
+      groups_.entries = reinterpret_cast<std::int32_t*>(
+          take(static_cast<std::size_t>(rows_) * args.n_used * sizeof(std::int32_t)));
+      groups_.pieces = reinterpret_cast<Piece*>(
+          take(static_cast<std::size_t>(groups_.max_pieces(rows_, args.n_used, n_experts_)) *
+               sizeof(Piece)));
     }
-    if (mixes_types(args)) {
-      up = take(rows * (args.n_used + 1) * args.routed.gate.n_out *
-                static_cast<std::int64_t>(sizeof(float)));
+    if (args.routed.gate.type != args.routed.up.type ||
+        args.shared.gate.type != args.shared.up.type) {
+      up_ = reinterpret_cast<float*>(
+          take(static_cast<std::size_t>(rows_ * slots_ * f_) * sizeof(float)));
     }
+    // The columns of x are not wanted any more when those of hidden are made.
+    x_columns_[0] = x_columns_[1] = take(0);
+    hidden_columns_ = x_columns_[0];
+    bool any = false;
+    for (const ExpertWeights* const w : {&args.routed, &args.shared}) {
+      any |=
+          suits_tensor_units(w->gate) || suits_tensor_units(w->up) || suits_tensor_units(w->down);
+    }
+    if (!any || (rows_ == 1 && std::max(d_, f_) <= kMaxOwnSplit)) return;
+    const std::size_t of_x = columns_bytes(rows_, d_, precision);
+    const std::size_t of_hidden = columns_bytes(rows_ * slots_, f_, precision);
+    take(std::max(2 * of_x, of_hidden));
+    x_columns_[1] += of_x;
   }
-  std::size_t n_pieces = 0, entries = 0, pieces = 0, up = 0, end = 0;
+
+  std::size_t workspace_bytes() const { return end_; }
+
+  cudaError_t run(const Launch& launch, bool with_sum) const {
+    if (grouped_) {
+      const std::size_t bytes = 2 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
+      if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
+      const cudaError_t error =
+          start(launch, group_kernel, dim3(1), dim3(1024), bytes, args_, groups_, n_experts_);
+      if (error != cudaSuccess) return error;
+    }
+    if (const cudaError_t error = hidden(launch)) return error;
+    const cudaError_t error = partial(launch);
+    if (error != cudaSuccess || !with_sum) return error;
+    const auto d = static_cast<std::int32_t>(d_);
+    return start(launch, sum_kernel,
+                 dim3(static_cast<unsigned>((d + 127) / 128), static_cast<unsigned>(rows_)),
+                 dim3(128), 0, args_, d, n_experts_);
+  }
+
+ private:
+  /// A product of one kind of expert: out = weight in, or gated with `up`.
+  struct Job {
+    bool shared;
+    const Weight* weight;
+    const Weight* up;  // nullptr: not gated
+    bool from_hidden;
+    float* out;
+  };
+
+  const ExpertWeights& weights(bool shared) const { return shared ? args_.shared : args_.routed; }
+
+  cudaError_t hidden(const Launch& launch) const {
+    const auto job = [this](bool shared) {
+      return Job{shared, &weights(shared).gate, &weights(shared).up, false, args_.hidden};
+    };
+    if (args_.routed.gate.type == args_.routed.up.type &&
+        args_.shared.gate.type == args_.shared.up.type &&
+        can_join(launch, args_.routed.gate, args_.shared.gate)) {
+      return joined(launch, job(false), job(true));
+    }
+    for (const bool shared : {false, true}) {
+      const Job gate_up = job(shared);
+      cudaError_t error = cudaSuccess;
+      if (gate_up.weight->type == gate_up.up->type) {
+        error = product(launch, gate_up);
+      } else {
+        error = product(launch, {shared, gate_up.weight, nullptr, false, args_.hidden});
+        if (error != cudaSuccess) return error;
+        error = product(launch, {shared, gate_up.up, nullptr, false, up_});
+        if (error != cudaSuccess) return error;
+        const Gating gating{args_.step.n_rows,
+                            args_.hidden,
+                            up_,
+                            slots_,
+                            shared ? args_.n_used : 0,
+                            shared ? 1 : args_.n_used,
+                            static_cast<std::int32_t>(f_),
+                            weights(shared).clamp};
+        error = start(launch, gated_kernel, dim3(static_cast<unsigned>(launch.n_sms * 4)),
+                      dim3(256), 0, gating);
+      }
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+
+  cudaError_t partial(const Launch& launch) const {
+    const Job routed{false, &args_.routed.down, nullptr, true, args_.partial};
+    const Job shared{true, &args_.shared.down, nullptr, true, args_.partial};
+    if (can_join(launch, *routed.weight, *shared.weight)) return joined(launch, routed, shared);
+    if (const cudaError_t error = product(launch, routed)) return error;
+    return product(launch, shared);
+  }
+
+  bool can_join(const Launch& launch, const Weight& routed, const Weight& shared) const {
+    return rows_ == 1 && std::max(d_, f_) <= kMaxOwnSplit &&
+           (routed.type == DType::iq2_xxs || routed.type == DType::q2_k) &&
+           shared.type == DType::q8_0 && on_tensor_units(launch, routed) &&
+           on_tensor_units(launch, shared);
+  }
+
+  cudaError_t joined(const Launch& launch, const Job& routed, const Job& shared) const {
+    return tensor_products(launch, routed.weight->type, tensor_job(launch, routed, true),
+                           args_.n_used, tensor_job(launch, shared, true), 1);
+  }
+
+  cudaError_t product(const Launch& launch, const Job& job) const {
+    if (!on_tensor_units(launch, *job.weight)) return plain(launch, job);
+    // Pieces of one vector split it for themselves.
+    const bool splits =
+        (rows_ == 1 || (!job.shared && !grouped_)) && job.weight->n_in <= kMaxOwnSplit;
+    const TensorProduct p = tensor_job(launch, job, splits);
+    if (!splits) {
+      RowVectors vectors;
+      if (job.from_hidden) {
+        vectors = {slots_, job.shared ? args_.n_used : 0, job.shared ? 1 : args_.n_used};
+      }
+      const cudaError_t error = split_columns(launch, p.x, p.n_in, tensor_order(job.weight->type),
+                                              args_.step.n_rows, rows_, vectors, p.columns);
+      if (error != cudaSuccess) return error;
+    }
+    if (job.shared) {
+      return tensor_product(launch, job.weight->type, p, p.pieces.n_ranges, p.pieces.rows);
+    }
+    return grouped_ ? tensor_product(launch, job.weight->type, p,
+                                     groups_.max_pieces(rows_, args_.n_used, n_experts_),
+                                     groups_.piece_rows)
+                    : tensor_product(launch, job.weight->type, p, rows_ * args_.n_used, 1);
+  }
+
+  TensorProduct tensor_job(const Launch& launch, const Job& job, bool splits) const {
+    TensorProduct p;
+    p.x = job.from_hidden ? args_.hidden : args_.x;
+    p.columns.per_vector = columns_per_vector(precision_);
+    if (!splits) {
+      p.columns = job.from_hidden
+                      ? columns_at(hidden_columns_, rows_ * slots_, f_, precision_)
+                      : columns_at(x_columns_[job.shared ? 1 : 0], rows_, d_, precision_);
+    }
+    p.grid_iq2 = launch.grid_iq2;
+    p.n_in = static_cast<std::int32_t>(job.weight->n_in);
+    p.gated = job.up != nullptr;
+    p.clamp = weights(job.shared).clamp;
+    p.n_parts = 1;
+    p.parts[0].a = planes_of(*job.weight);
+    if (p.gated) p.parts[0].b = planes_of(*job.up);
+    p.parts[0].out = job.out;
+    p.parts[0].n_out = static_cast<std::int32_t>(job.weight->n_out);
+    Pieces& pieces = p.pieces;
+    pieces.n_rows = args_.step.n_rows;
+    pieces.vector_stride = job.from_hidden ? slots_ : 1;
+    pieces.place_stride = slots_;
+    if (job.shared) {
+      pieces.rows = tensor_piece_rows(job.weight->type, rows_, p.columns.per_vector);
+      pieces.n_ranges = static_cast<std::int32_t>((rows_ + pieces.rows - 1) / pieces.rows);
+      pieces.vector_first = job.from_hidden ? args_.n_used : 0;
+      pieces.place_first = args_.n_used;
+    } else {
+      pieces.ids = args_.ids;
+      pieces.n_used = args_.n_used;
+      pieces.n_experts = n_experts_;
+      pieces.vector_slot = job.from_hidden ? 1 : 0;
+      if (grouped_) {
+        pieces.entries = groups_.entries;
+        pieces.pieces = groups_.pieces;
+        pieces.n_pieces = groups_.n_pieces;
+      }
+    }
+    return p;
+  }
+
+  cudaError_t plain(const Launch& launch, const Job& job) const {
+    Product p;
+    p.n_rows = args_.step.n_rows;
+    p.in = job.from_hidden ? args_.hidden : args_.x;
+    p.out = job.out;
+    p.ids = job.shared ? nullptr : args_.ids;
+    if (grouped_) p.groups = groups_;
+    p.a = planes_of(*job.weight);
+    if (job.up != nullptr) p.b = planes_of(*job.up);
+    p.grid = launch.grid_iq2;
+    p.n_in = static_cast<std::int32_t>(job.weight->n_in);
+    p.n_out = static_cast<std::int32_t>(job.weight->n_out);
+    p.n_experts = n_experts_;
+    p.n_used = args_.n_used;
+    p.in_by_slot = job.from_hidden;
+    p.clamp = weights(job.shared).clamp;
+    const std::int64_t at_once = p.n_out * (job.shared ? std::int64_t{1} : args_.n_used);
+    p.n_slices = at_once <= 512 ? 8 : at_once <= 1024 ? 4 : at_once <= 2048 ? 2 : 1;
+    PieceGrid grid{job.shared ? rows_ : rows_ * args_.n_used, grouped_};
+    if (grouped_) {
+      grid.n = job.shared ? (rows_ + kGroupRows - 1) / kGroupRows
+                          : groups_.max_pieces(rows_, args_.n_used, n_experts_);
+    }
+    return plain_product(launch, job.weight->type, p, grid, job.up != nullptr);
+  }
+
+  const ExpertsArgs args_;
+  const Precision precision_;
+  const std::int64_t rows_;
+  const std::int32_t slots_;
+  const std::int32_t n_experts_;
+  const std::int64_t d_, f_;
+  const bool grouped_;
+  Groups groups_;
+  float* up_ = nullptr;  // [rows, n_used + 1, f] if gates and ups differ in type
+  std::byte* x_columns_[2] = {};
+  std::byte* hidden_columns_ = nullptr;
+  std::size_t end_ = 0;
 };
 
 }  // namespace
 
-std::size_t experts_workspace(const ExpertsArgs& args) { return Layout(args).end; }
+std::size_t experts_workspace(const ExpertsArgs& args, Precision precision) {
+  return Run(args, precision, nullptr).workspace_bytes();
+}
 
-cudaError_t experts(const Launch& launch, const ExpertsArgs& args, bool with_sum) {
-  const Layout layout(args);
-  const Shape shape{args.step.max_rows, args.n_used,
-                    static_cast<std::int32_t>(args.routed.gate.n_mats), is_grouped(args),
-                    reinterpret_cast<float*>(launch.workspace + layout.up)};
-  Groups groups;
-  if (shape.grouped) {
-    groups.n_pieces = reinterpret_cast<std::int32_t*>(launch.workspace + layout.n_pieces);
-    groups.entries = reinterpret_cast<std::int32_t*>(launch.workspace + layout.entries);
-    groups.pieces = reinterpret_cast<Piece*>(launch.workspace + layout.pieces);
-    const std::size_t bytes = 2 * static_cast<std::size_t>(shape.n_experts) * sizeof(std::int32_t);
-    if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
-    const cudaError_t error =
-        start(launch, group_kernel, dim3(1), dim3(1024), bytes, args, groups, shape.n_experts);
-    if (error != cudaSuccess) return error;
-  }
-  const cudaError_t error = run(launch, args, groups, shape);
-  if (error != cudaSuccess || !with_sum) return error;
-  const auto d = static_cast<std::int32_t>(args.routed.gate.n_in);
-  return start(
-      launch, sum_kernel,
-      dim3(static_cast<unsigned>((d + 127) / 128), static_cast<unsigned>(args.step.max_rows)),
-      dim3(128), 0, args, d, shape.n_experts);
+cudaError_t experts(const Launch& launch, const ExpertsArgs& args, Precision precision,
+                    bool with_sum) {
+  return Run(args, precision, launch.workspace).run(launch, with_sum);
 }
 
 }  // namespace ebb::cuda

@@ -1,14 +1,16 @@
 #pragma once
 
+#include "kernels/cuda/columns.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/ops/moe.h"
 
 namespace ebb::cuda {
 
-std::size_t experts_workspace(const ExpertsArgs& args);
+std::size_t experts_workspace(const ExpertsArgs& args, Precision precision);
 
 /// The types must have a codec, and widths be whole chunks; checked by the caller. Without
 /// `with_sum` y stays unwritten: whoever reads it adds the rows of `partial` as ExpertsArgs says.
-cudaError_t experts(const Launch& launch, const ExpertsArgs& args, bool with_sum = true);
+cudaError_t experts(const Launch& launch, const ExpertsArgs& args, Precision precision,
+                    bool with_sum = true);
 
 }  // namespace ebb::cuda

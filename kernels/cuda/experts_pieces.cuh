@@ -3,30 +3,26 @@
 #include <cstdint>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gated.cuh"
+#include "kernels/cuda/pieces.h"
 #include "kernels/cuda/planes.h"
 #include "kernels/ops/moe.h"
 
-// The work of the experts as products of pieces: up to kGroupRows activation rows that meet one
-// expert. What the kernels of plain and of tensor products share.
+// The work of the experts as products of pieces: activation rows that meet one expert, by plain f32
+// arithmetic, kGroupRows of them at a time.
 
 namespace ebb::cuda {
 
-inline constexpr int kGroupRows = 8;     // rows of a piece
-inline constexpr int kMaxUngrouped = 8;  // rows of a step that is not grouped
-
-struct Piece {
-  std::int32_t expert;
-  std::int32_t first;  // entry
-  std::int32_t n;
-};
+inline constexpr int kGroupRows = 8;
 
 struct Groups {
   std::int32_t* n_pieces = nullptr;
   std::int32_t* entries = nullptr;  // [rows * n_used] row * n_used + slot, by expert
   Piece* pieces = nullptr;
+  std::int32_t piece_rows = 1;
 
-  static std::int64_t max_pieces(std::int64_t rows, std::int64_t n_used, std::int64_t n_experts) {
-    return rows * n_used / kGroupRows + n_experts;
+  std::int64_t max_pieces(std::int64_t rows, std::int64_t n_used, std::int64_t n_experts) const {
+    return rows * n_used / piece_rows + n_experts;
   }
 };
 
@@ -47,16 +43,8 @@ struct Product {
   float clamp = 0;
 };
 
-__device__ __forceinline__ float gated(float gate, float up, float clamp) {
-  gate = gate > clamp ? clamp : gate;
-  up = up > clamp ? clamp : up;
-  up = up < -clamp ? -clamp : up;
-  float negative = -gate;
-  negative = negative > 88.0f ? 88.0f : negative;
-  return gate * (1.0f / (1.0f + expf(negative))) * up;
-}
-
-/// The rows of the block's piece: places in `in` and `out`, and the expert.
+/// Up to kRows rows of the block's piece, from row `skip` on: places in `in` and `out`, and the
+/// expert.
 template <int kRows>
 struct PieceRows {
   const float* in[kRows];
@@ -64,7 +52,7 @@ struct PieceRows {
   std::int32_t expert = -1;
 
   /// `piece` counts pieces, or pairs of row and slot if there are no groups.
-  __device__ PieceRows(const Product& p, int piece_index) {
+  __device__ PieceRows(const Product& p, int piece_index, int skip) {
     const int n_rows = *p.n_rows;
     const int n_slots = p.n_used + 1;
 #pragma unroll
@@ -77,8 +65,9 @@ struct PieceRows {
     } else if (p.groups.entries != nullptr) {
       if (piece_index >= *p.groups.n_pieces) return;
       const Piece piece = p.groups.pieces[piece_index];
-      first = piece.first;
-      n = piece.n;
+      if (skip >= piece.n) return;
+      first = piece.first + skip;
+      n = min(kRows, piece.n - skip);
       expert = piece.expert;
     } else {
       if (first >= n_rows * p.n_used) return;  // kRows is 1
@@ -104,21 +93,14 @@ struct PieceRows {
   }
 };
 
-/// How the product is launched: pieces, and whether they hold one row or up to kGroupRows.
+/// How the product is launched: pieces, and whether they hold one row or more.
 struct PieceGrid {
   std::int64_t n = 0;
   bool grouped = false;
 };
 
-/// out = W in for all pieces, or out = gated(gate in, up in) with `gate_up`; the plain kernels.
+/// out = W in for all pieces, or out = gated(gate in, up in) with `gate_up`; by plain arithmetic.
 cudaError_t plain_product(const Launch& launch, DType type, const Product& p, const PieceGrid& grid,
                           bool gate_up);
-/// The same on the matrix units, for has_tensor_codec types of at most kMaxTensorInputs inputs.
-cudaError_t tensor_product(const Launch& launch, DType type, const Product& p,
-                           const PieceGrid& grid, bool gate_up);
-/// Routed experts on the matrix units and the shared expert, of Q8_0, in one launch; no groups.
-cudaError_t both_products(const Launch& launch, DType routed_type, const Product& routed,
-                          std::int64_t routed_pieces, const Product& shared,
-                          std::int64_t shared_pieces, bool gate_up);
 
 }  // namespace ebb::cuda

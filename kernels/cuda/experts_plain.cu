@@ -6,16 +6,30 @@ namespace {
 constexpr int kDownWeights = 2;
 constexpr int kPairs = 1;
 
+/// Rows of a piece of sorted entries; of others there are never more than kRows.
+__device__ int rows_of_piece(const Product& p, int piece) {
+  if (p.ids == nullptr || p.groups.entries == nullptr) return 1;
+  return piece < *p.groups.n_pieces ? p.groups.pieces[piece].n : 0;
+}
+
 template <class C, int kRows>
 __global__ void __launch_bounds__(kThreads) down_kernel(Product p) {
   wait_for_inputs();
-  down_block<C, kRows, kDownWeights>(p, blockIdx.y, blockIdx.x);
+  const int n = rows_of_piece(p, blockIdx.y);
+  for (int skip = 0; skip < n; skip += kRows) {
+    if (skip > 0) __syncthreads();
+    down_block<C, kRows, kDownWeights>(p, blockIdx.y, skip, blockIdx.x);
+  }
 }
 
 template <class C, int kRows>
 __global__ void __launch_bounds__(kThreads) gate_up_kernel(Product p) {
   wait_for_inputs();
-  gate_up_block<C, kRows, kPairs>(p, blockIdx.y, blockIdx.x);
+  const int n = rows_of_piece(p, blockIdx.y);
+  for (int skip = 0; skip < n; skip += kRows) {
+    if (skip > 0) __syncthreads();
+    gate_up_block<C, kRows, kPairs>(p, blockIdx.y, skip, blockIdx.x);
+  }
 }
 
 template <class C, int kRows>

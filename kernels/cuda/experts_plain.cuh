@@ -8,11 +8,11 @@
 namespace ebb::cuda {
 
 template <class C, int kRows, int kWeights>
-__device__ void down_block(const Product& p, int piece, int tile) {
+__device__ void down_block(const Product& p, int piece, int skip, int tile) {
   extern __shared__ float4 staged[];
   __shared__ float sums[kWarps * kWeights * kRows];
   __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  const PieceRows<kRows> rows(p, piece);
+  const PieceRows<kRows> rows(p, piece, skip);
   if (rows.expert < 0) return;
   stage_grid<C>(p.grid, grid);
   const int warp = threadIdx.x / kWarp, slice = warp % p.n_slices;
@@ -40,12 +40,12 @@ __device__ void down_block(const Product& p, int piece, int tile) {
 
 /// kPairs rows of gate with the same rows of up.
 template <class C, int kRows, int kPairs>
-__device__ void gate_up_block(const Product& p, int piece, int tile) {
+__device__ void gate_up_block(const Product& p, int piece, int skip, int tile) {
   extern __shared__ float4 staged[];
   constexpr int kWeights = 2 * kPairs;
   __shared__ float sums[kWarps * kWeights * kRows];
   __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  const PieceRows<kRows> rows(p, piece);
+  const PieceRows<kRows> rows(p, piece, skip);
   if (rows.expert < 0) return;
   stage_grid<C>(p.grid, grid);
   const int warp = threadIdx.x / kWarp, slice = warp % p.n_slices;

@@ -1,212 +1,92 @@
-// y = W x, by the dot products of dot.cuh. A block takes a tile of weight rows of one part and one
-// group, and kRows activation rows. Matrices of few rows are cut along k too, over the warps of a
-// block; the cut follows from the matrices alone, so it is the same for every batch.
+// Parts of one type that go the same way, on the matrix units or on the arithmetic units, are one
+// launch. Activations are split into columns first, unless there is one row: then every block of
+// the product splits it for itself, which takes less time than a kernel.
 
-#include <algorithm>
-
-#include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/matmul.h"
-#include "kernels/cuda/matvec.cuh"
+#include "kernels/cuda/matmul_plain.h"
+#include "kernels/cuda/tensor_product.h"
 
 namespace ebb::cuda {
 namespace {
 
-struct Part {
-  Planes planes;
-  float* y = nullptr;
-  std::int32_t n_out = 0;
-  std::int32_t tiles_end = 0;  // of all parts so far
-};
-
-struct MatmulPlan {
-  const std::int32_t* n_rows = nullptr;
-  const float* x = nullptr;
-  const std::uint64_t* grid = nullptr;
-  std::int32_t n_in = 0;
-  std::int32_t n_groups = 1;
-  std::int32_t n_slices = 1;
-  std::int32_t n_parts = 0;
-  Part parts[6];
-};
-
-template <class C, int kRows, int kWeights>
-__global__ void __launch_bounds__(kThreads) matmul_kernel(MatmulPlan plan) {
-  extern __shared__ float4 staged[];
-  __shared__ float sums[kWarps * kWeights * kRows];
-  __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  int tile = blockIdx.x, p = 0;
-  while (tile >= plan.parts[p].tiles_end) ++p;
-  if (p > 0) tile -= plan.parts[p - 1].tiles_end;
-  const Part& part = plan.parts[p];
-  const int tile_rows = kWarps / plan.n_slices * kWeights;
-  const int group_rows = part.n_out / plan.n_groups;
-  const int group_tiles = (group_rows + tile_rows - 1) / tile_rows;
-  const int group = tile / group_tiles;
-  const int warp = threadIdx.x / kWarp, slice = warp % plan.n_slices;
-  const int in_group = (tile % group_tiles) * tile_rows + warp / plan.n_slices * kWeights;
-  wait_for_inputs();
-  const int first_row = blockIdx.y * kRows;
-  const int n_rows = *plan.n_rows;
-  if (first_row >= n_rows) return;
-  stage_grid<C>(plan.grid, grid);
-
-  const float* x[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    x[r] = first_row + r < n_rows
-               ? plan.x +
-                     (static_cast<std::int64_t>(first_row + r) * plan.n_groups + group) * plan.n_in
-               : nullptr;
-  }
-  Planes planes[kWeights];
-  std::int64_t row[kWeights];
-#pragma unroll
-  for (int w = 0; w < kWeights; ++w) {
-    planes[w] = part.planes;
-    // A row past the end repeats the last one; it is not stored.
-    row[w] = static_cast<std::int64_t>(group) * group_rows + min(in_group + w, group_rows - 1);
-  }
-  float sum[kWeights][kRows];
-  products<C, kRows, kWeights>(x, plan.n_in, planes, row, in_group < group_rows, slice,
-                               plan.n_slices, staged, grid, sums, sum);
-  if (slice != 0 || threadIdx.x % kWarp != 0) return;
-#pragma unroll
-  for (int w = 0; w < kWeights; ++w) {
-    if (in_group + w >= group_rows) break;
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (x[r] != nullptr) {
-        part.y[static_cast<std::int64_t>(first_row + r) * part.n_out + row[w]] = sum[w][r];
-      }
-    }
-  }
+/// Whether blocks split the activations of a step for themselves.
+bool own_split(const MatmulArgs& args) {
+  return args.max_rows == 1 && args.parts[0].weight.n_in <= kMaxOwnSplit;
 }
 
-/// One activation row; blockIdx.y is the group.
-template <class C, int kWeights>
-__global__ void __launch_bounds__(kThreads, 2) matvec_kernel(MatmulPlan plan) {
-  extern __shared__ float4 staged[];
-  __shared__ float sums[kWarps * kWeights];
-  __shared__ std::uint64_t grid[C::kGrid ? 256 : 1];
-  const int tile_rows = kWarps / plan.n_slices * kWeights;
-  const int own = threadIdx.x / kWarp / plan.n_slices * kWeights;
-  const auto part_of = [&](int& tile) -> const Part& {
-    int p = 0;
-    while (tile >= plan.parts[p].tiles_end) ++p;
-    if (p > 0) tile -= plan.parts[p - 1].tiles_end;
-    return plan.parts[p];
-  };
-  matvec<C, kWeights>(
-      plan.x + static_cast<std::int64_t>(blockIdx.y) * plan.n_in, plan.n_in,
-      plan.parts[plan.n_parts - 1].tiles_end, plan.n_slices, staged, plan.grid, grid, sums,
-      [&](int tile, Planes& planes, std::int64_t(&row)[kWeights]) {
-        const Part& part = part_of(tile);
-        const int group_rows = part.n_out / plan.n_groups;
-        planes = part.planes;
-#pragma unroll
-        for (int w = 0; w < kWeights; ++w) {
-          row[w] = static_cast<std::int64_t>(blockIdx.y) * group_rows +
-                   min(tile * tile_rows + own + w, group_rows - 1);
-        }
-      },
-      [&](int tile, const float(&sum)[kWeights]) {
-        if (*plan.n_rows < 1) return;
-        const Part& part = part_of(tile);
-        const int group_rows = part.n_out / plan.n_groups;
-        float* const y = part.y + static_cast<std::int64_t>(blockIdx.y) * group_rows;
-#pragma unroll
-        for (int w = 0; w < kWeights; ++w) {
-          const int row = tile * tile_rows + own + w;
-          if (row < group_rows) y[row] = sum[w];
-        }
-      });
+Precision precision_of(const MatmulArgs& args, Precision precision) {
+  return args.exact ? Precision::exact : precision;
 }
 
-template <class C, int kWeights>
-cudaError_t launch_matvec(const Launch& launch, MatmulPlan plan) {
-  const std::int32_t tile_rows = kWarps / plan.n_slices * kWeights;
-  std::int32_t tiles = 0;
-  for (std::int32_t p = 0; p < plan.n_parts; ++p) {
-    tiles += (plan.parts[p].n_out / plan.n_groups + tile_rows - 1) / tile_rows;
-    plan.parts[p].tiles_end = tiles;
-  }
-  const std::size_t bytes = staged_bytes<C, 1>(plan.n_in);
-  const auto kernel = matvec_kernel<C, kWeights>;
-  if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
-  int resident = 0;  // blocks that a multiprocessor holds
-  const cudaError_t error =
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, bytes);
-  if (error != cudaSuccess) return error;
-  const std::int32_t most = std::max(1, std::max(1, resident) * launch.n_sms / plan.n_groups);
-  // Whole rounds of equal length leave no multiprocessor idle at the end.
-  const std::int32_t rounds = (tiles + most - 1) / most;
-  return start(launch, kernel,
-               dim3(static_cast<unsigned>((tiles + rounds - 1) / rounds),
-                    static_cast<unsigned>(plan.n_groups)),
-               dim3(kThreads), bytes, plan);
+Weight one_group(const MatmulArgs& args, std::int32_t part) {
+  Weight weight = args.parts[static_cast<std::size_t>(part)].weight;
+  weight.n_out /= args.n_groups;
+  return weight;
 }
 
-template <class C, int kRows, int kWeights>
-cudaError_t launch_matmul(const Launch& launch, MatmulPlan plan, std::int32_t max_rows) {
-  const std::int32_t tile_rows = kWarps / plan.n_slices * kWeights;
-  std::int32_t tiles = 0;
-  for (std::int32_t p = 0; p < plan.n_parts; ++p) {
-    const std::int32_t group_rows = plan.parts[p].n_out / plan.n_groups;
-    tiles += (group_rows + tile_rows - 1) / tile_rows * plan.n_groups;
-    plan.parts[p].tiles_end = tiles;
+cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
+  const Weight& weight = args.parts[0].weight;
+  TensorProduct p;
+  p.x = args.x;
+  p.grid_iq2 = launch.grid_iq2;
+  p.n_in = static_cast<std::int32_t>(weight.n_in);
+  p.n_parts = args.n_parts;
+  for (std::int32_t i = 0; i < args.n_parts; ++i) {
+    const MatmulPart& part = args.parts[static_cast<std::size_t>(i)];
+    p.parts[i] = {planes_of(part.weight),
+                  {},
+                  part.y,
+                  static_cast<std::int32_t>(part.weight.n_out / args.n_groups),
+                  0};
   }
-  const std::size_t bytes = staged_bytes<C, kRows>(plan.n_in);
-  const auto kernel = matmul_kernel<C, kRows, kWeights>;
-  if (const cudaError_t error = allow_shared(kernel, bytes)) return error;
-  return start(
-      launch, kernel,
-      dim3(static_cast<unsigned>(tiles), static_cast<unsigned>((max_rows + kRows - 1) / kRows)),
-      dim3(kThreads), bytes, plan);
-}
-
-template <class C>
-cudaError_t choose(const Launch& launch, const MatmulPlan& plan, std::int32_t max_rows,
-                   std::int64_t total_rows) {
-  if (max_rows == 1 && plan.n_in <= kStagedFloats) {
-    return total_rows >= 2048 ? launch_matvec<C, 2>(launch, plan)
-                              : launch_matvec<C, 1>(launch, plan);
+  const std::int32_t per_vector = columns_per_vector(precision);
+  const std::int64_t n_vectors = std::int64_t{args.max_rows} * args.n_groups;
+  p.columns.per_vector = per_vector;
+  if (!own_split(args)) {
+    p.columns = columns_at(launch.workspace, n_vectors, weight.n_in, precision);
+    const cudaError_t error =
+        split_columns(launch, args.x, p.n_in, tensor_order(weight.type), args.n_rows, args.max_rows,
+                      {args.n_groups, 0, args.n_groups}, p.columns);
+    if (error != cudaSuccess) return error;
   }
-  if (max_rows == 1) {
-    if (total_rows >= 16384) return launch_matmul<C, 1, 4>(launch, plan, 1);
-    if (total_rows >= 6144) return launch_matmul<C, 1, 2>(launch, plan, 1);
-    return launch_matmul<C, 1, 1>(launch, plan, 1);
-  }
-  if (max_rows == 2) return launch_matmul<C, 2, 2>(launch, plan, max_rows);
-  if (max_rows <= 4) return launch_matmul<C, 4, 2>(launch, plan, max_rows);
-  return launch_matmul<C, 8, 2>(launch, plan, max_rows);
+  const std::int32_t rows = tensor_piece_rows(weight.type, args.max_rows, per_vector);
+  p.pieces.n_rows = args.n_rows;
+  p.pieces.rows = rows;
+  p.pieces.n_ranges = (args.max_rows + rows - 1) / rows;
+  p.pieces.vector_stride = args.n_groups;
+  p.pieces.place_stride = args.n_groups;
+  return tensor_product(launch, weight.type, p, std::int64_t{p.pieces.n_ranges} * args.n_groups,
+                        rows);
 }
 
 }  // namespace
 
-cudaError_t matmul(const Launch& launch, const MatmulArgs& args) {
+std::size_t matmul_workspace(const MatmulArgs& args, Precision precision) {
+  bool any = false;
+  for (std::int32_t i = 0; i < args.n_parts; ++i) any |= suits_tensor_units(one_group(args, i));
+  if (!any || own_split(args)) return 0;
+  return columns_bytes(std::int64_t{args.max_rows} * args.n_groups, args.parts[0].weight.n_in,
+                       precision_of(args, precision));
+}
+
+cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
   bool done[6] = {};
   for (std::int32_t first = 0; first < args.n_parts; ++first) {
     if (done[first]) continue;
     const DType type = args.parts[static_cast<std::size_t>(first)].weight.type;
-    MatmulPlan plan;
-    plan.n_rows = args.n_rows;
-    plan.x = args.x;
-    plan.grid = launch.grid_iq2;
-    plan.n_in = static_cast<std::int32_t>(args.parts[0].weight.n_in);
-    plan.n_groups = args.n_groups;
-    std::int64_t total_rows = 0;
-    for (std::int32_t p = first; p < args.n_parts; ++p) {
-      const MatmulPart& part = args.parts[static_cast<std::size_t>(p)];
-      if (part.weight.type != type) continue;
-      done[p] = true;
-      plan.parts[plan.n_parts++] = {planes_of(part.weight), part.y,
-                                    static_cast<std::int32_t>(part.weight.n_out), 0};
-      total_rows += part.weight.n_out;
+    const bool on_tensor = on_tensor_units(launch, one_group(args, first));
+    MatmulArgs same = args;
+    same.n_parts = 0;
+    for (std::int32_t i = first; i < args.n_parts; ++i) {
+      const MatmulPart& part = args.parts[static_cast<std::size_t>(i)];
+      if (part.weight.type != type || on_tensor_units(launch, one_group(args, i)) != on_tensor) {
+        continue;
+      }
+      done[i] = true;
+      same.parts[static_cast<std::size_t>(same.n_parts++)] = part;
     }
-    plan.n_slices = total_rows <= 512 ? 8 : total_rows <= 1024 ? 4 : total_rows <= 2048 ? 2 : 1;
-    cudaError_t error = cudaErrorInvalidValue;
-    with_codec(type,
-               [&]<class C>(C) { error = choose<C>(launch, plan, args.max_rows, total_rows); });
+    const cudaError_t error = on_tensor ? tensor_matmul(launch, same, precision_of(args, precision))
+                                        : matmul_plain(launch, same);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

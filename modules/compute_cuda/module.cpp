@@ -14,6 +14,7 @@
 #include "core/api/compute.h"
 #include "core/api/host.h"
 #include "kernels/cuda/planes.h"
+#include "kernels/cuda/tensor_product.h"
 #include "kernels/ops/ops.h"
 #include "kernels/quant_grids.h"
 #include "modules/compute_cuda/handles.h"
@@ -28,6 +29,7 @@ namespace {
 struct Settings {
   std::int32_t device = 0;
   std::uint64_t memory_limit = 0;
+  Precision precision = Precision::exact;
   bool early_start = true;
   bool poison = false;
   bool profile = false;
@@ -53,6 +55,9 @@ class ComputeCuda final : public Compute {
     Settings settings;
     settings.device = static_cast<std::int32_t>(options.get_int("device", 0, 0, 63));
     settings.memory_limit = options.get_size("memory_limit", 0, 0, std::uint64_t{1} << 60);
+    settings.precision = options.get_choice("precision", 0, {"exact", "fast"}) == 0
+                             ? Precision::exact
+                             : Precision::fast;
     settings.early_start = options.get_bool("early_start", true);
     settings.poison = options.get_bool("poison", false);
     settings.profile = options.get_bool("profile", false);
@@ -162,7 +167,7 @@ class ComputeCuda final : public Compute {
   Result<Ops*> begin_plan() noexcept override {
     if (recorder_)
       return make_error(Errc::internal, "compute_cuda: a plan is being recorded already");
-    recorder_.emplace(largest_shared_, clusters_);
+    recorder_.emplace(largest_shared_, clusters_, settings_.precision);
     return static_cast<Ops*>(&*recorder_);
   }
 
@@ -174,6 +179,8 @@ class ComputeCuda final : public Compute {
       uploader_.reset();  // the weights are here
       Launch launch;
       launch.n_sms = n_sms_;
+      launch.largest_shared = largest_shared_;
+      launch.tensor_units = tensor_units_;
       launch.early_start = early_start_ && !settings_.profile;
       launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_.get());
       if (recorded.workspace_bytes > 0) {
@@ -206,7 +213,7 @@ class ComputeCuda final : public Compute {
     if (cudaMemGetInfo(&free, &total) == cudaSuccess && free < free_at_start_) {
       info.bytes_taken = free_at_start_ - free;
     }
-    info.precision = "exact";
+    info.precision = settings_.precision == Precision::exact ? "exact" : "fast";
     return info;
   }
 
@@ -247,6 +254,7 @@ class ComputeCuda final : public Compute {
     n_sms_ = properties.multiProcessorCount;
     largest_shared_ = properties.sharedMemPerBlockOptin;
     clusters_ = properties.major >= 9;
+    tensor_units_ = properties.major >= 8 && largest_shared_ >= kTensorShared;
     early_start_ = settings_.early_start && properties.major >= 9;
     EBB_ASSIGN(stream_, new_stream());
     EBB_ASSIGN(sent_, new_event());
@@ -341,6 +349,7 @@ class ComputeCuda final : public Compute {
   std::string name_;
   std::int32_t n_sms_ = 1;
   std::uint64_t largest_shared_ = 0;
+  bool tensor_units_ = false;
   bool early_start_ = false;
   bool clusters_ = false;  // of blocks
 

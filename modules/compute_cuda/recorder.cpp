@@ -114,7 +114,8 @@ Status Recorder::add(const char* name, std::uint64_t workspace_bytes,
   return ok_status();
 }
 
-Status Recorder::add_before_held(const char* name, const std::vector<const void*>& buffers,
+Status Recorder::add_before_held(const char* name, std::uint64_t workspace_bytes,
+                                 const std::vector<const void*>& buffers,
                                  std::function<cudaError_t(const Launch&)> enqueue) {
   flush_tables();
   flush_post();
@@ -122,7 +123,7 @@ Status Recorder::add_before_held(const char* name, const std::vector<const void*
     if (group_touches(buffer)) flush_group();
     if (queries_ && (buffer == queries_->x || buffer == queries_->cos_sin)) flush_queries();
   }
-  push(name, 0, std::move(enqueue));
+  push(name, workspace_bytes, std::move(enqueue));
   return ok_status();
 }
 
@@ -214,8 +215,10 @@ Status Recorder::matmul(const MatmulArgs& args) noexcept {
     for (std::int32_t p = 0; p < args.n_parts; ++p) {
       buffers.push_back(args.parts[static_cast<std::size_t>(p)].y);
     }
-    return add_before_held("matmul", buffers,
-                           [args](const Launch& l) { return cuda::matmul(l, args); });
+    return add_before_held("matmul", matmul_workspace(args, precision_), buffers,
+                           [args, precision = precision_](const Launch& l) {
+                             return cuda::matmul(l, args, precision);
+                           });
   });
 }
 
@@ -226,7 +229,7 @@ Status Recorder::rms_norm(const RmsNormArgs& args) noexcept {
         {{"n_rows", args.n_rows}, {"x", args.x}, {"weight", args.weight}, {"y", args.y}}));
     EBB_TRY(check_range("rms_norm", "d", args.d, 1, INT32_MAX));
     EBB_TRY(check_rows("rms_norm", args.max_rows));
-    return add_before_held("rms_norm", {args.x, args.weight, args.y},
+    return add_before_held("rms_norm", 0, {args.x, args.weight, args.y},
                            [args](const Launch& l) { return cuda::rms_norm(l, args); });
   });
 }
@@ -346,8 +349,10 @@ Status Recorder::experts(const ExpertsArgs& args) noexcept {
                                        {"partial", args.partial},
                                        {"y", args.y}}));
     const auto with_sum = std::make_shared<bool>(true);
-    EBB_TRY(add("experts", experts_workspace(args),
-                [args, with_sum](const Launch& l) { return cuda::experts(l, args, *with_sum); }));
+    EBB_TRY(add("experts", experts_workspace(args, precision_),
+                [args, precision = precision_, with_sum](const Launch& l) {
+                  return cuda::experts(l, args, precision, *with_sum);
+                }));
     experts_ = {args, with_sum};
     return ok_status();
   });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/api/compute.h"
+#include "kernels/cuda/columns.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/ops/ops.h"
@@ -36,8 +37,8 @@ class Recorder final : public Ops {
  public:
   /// `largest_shared` is what a block of the device may have of shared memory, bytes; `clusters`:
   /// the device has clusters of blocks.
-  Recorder(std::uint64_t largest_shared, bool clusters)
-      : largest_shared_(largest_shared), clusters_(clusters) {}
+  Recorder(std::uint64_t largest_shared, bool clusters, Precision precision)
+      : largest_shared_(largest_shared), clusters_(clusters), precision_(precision) {}
 
   Result<RecordedPlan> take() noexcept;
 
@@ -68,7 +69,8 @@ class Recorder final : public Ops {
   Status add(const char* name, std::uint64_t workspace_bytes,
              std::function<cudaError_t(const Launch&)> enqueue);
   /// Appends an op before what is held, if it touches none of its buffers.
-  Status add_before_held(const char* name, const std::vector<const void*>& buffers,
+  Status add_before_held(const char* name, std::uint64_t workspace_bytes,
+                         const std::vector<const void*>& buffers,
                          std::function<cudaError_t(const Launch&)> enqueue);
   void push(const char* name, std::uint64_t workspace_bytes,
             std::function<cudaError_t(const Launch&)> enqueue);
@@ -84,6 +86,7 @@ class Recorder final : public Ops {
 
   const std::uint64_t largest_shared_;
   const bool clusters_;
+  const Precision precision_;
   RecordedPlan plan_;
   RopeTables tables_;
   RowGroup group_;

@@ -1,0 +1,104 @@
+#pragma once
+
+#include "kernels/cuda/columns.h"
+#include "kernels/cuda/device.cuh"
+
+namespace ebb::cuda {
+
+/// Where value n of a vector goes within its column; n is a multiple of 4, and so is the place.
+__device__ __forceinline__ int column_place(Order order, int n) {
+  const int block = n / kOrderBlock, i = n % kOrderBlock;
+  int o = 0, t = 0, h = 0;
+  switch (order) {
+    case Order::octets:
+      o = i / 32, t = i % 32 / 8, h = i % 8 / 4;
+      break;
+    case Order::halves:
+      o = i / 32, h = i % 32 / 16, t = i % 16 / 4;
+      break;
+    case Order::chunks:
+      t = i / 64, o = i % 64 / 8, h = i % 8 / 4;
+      break;
+    case Order::quarters:
+      t = i / 128 * 2 + i % 32 / 16, o = i % 128 / 32 * 2 + i % 16 / 8, h = i % 8 / 4;
+      break;
+  }
+  return block * kOrderBlock + o * 32 + t * 8 + h * 4;
+}
+
+/// Where the sum of values [16 n, 16 n + 16) goes: lane t of a product wants sums 2 t, 2 t + 1,
+/// 2 t + 8 and 2 t + 9 of a block.
+__device__ __forceinline__ int sum_place(int n) {
+  const int k = n % 16;
+  return n / 16 * 16 + k % 8 / 2 * 4 + k / 8 * 2 + k % 2;
+}
+
+__device__ __forceinline__ std::uint32_t half_pair(float a, float b, float& rest_a, float& rest_b) {
+  const __half2 pair = __floats2half2_rn(a, b);
+  const float2 back = __half22float2(pair);
+  rest_a = a - back.x;
+  rest_b = b - back.y;
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+/// Splits x, n_in values (a multiple of 256), by a whole block of whole warps. `values` are its
+/// columns, one after another, `sums` theirs (nullptr: not wanted); `memory` holds 32 floats.
+/// Returns the inverse of the scale, to every thread. Ends without a barrier.
+///
+/// x is read twice, the second time from the L1 cache. The loops are short on purpose: code that
+/// runs once is fetched at the pace of the memory.
+__device__ inline float split_vector(const float* x, int n_in, Order order, int n_columns,
+                                     __half* values, __half* sums, float* memory) {
+  const int n_quads = n_in / 4, threads = static_cast<int>(blockDim.x);
+  float largest = 0;
+#pragma unroll 4
+  for (int q = threadIdx.x; q < n_quads; q += threads) {
+    const float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
+    largest = fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), largest);
+  }
+  largest = warp_max(largest);
+  if (threadIdx.x % kWarp == 0) memory[threadIdx.x / kWarp] = largest;
+  __syncthreads();
+  const int lane = threadIdx.x % kWarp;
+  largest = warp_max(lane < threads / kWarp ? memory[lane] : 0.0f);
+  // 2^e with 2^13 <= largest * 2^e < 2^14, kept where both it and its inverse are normal.
+  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+  const int e = min(max(13 - exponent, -126), 126);
+  const float scale = __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
+#pragma unroll 2
+  for (int q = threadIdx.x; q < n_quads; q += threads) {  // whole warps have a q
+    float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
+    v.x *= scale;
+    v.y *= scale;
+    v.z *= scale;
+    v.w *= scale;
+    float4 rest;
+    const int place = column_place(order, 4 * q);
+    uint2 bits =
+        make_uint2(half_pair(v.x, v.y, rest.x, rest.y), half_pair(v.z, v.w, rest.z, rest.w));
+    *reinterpret_cast<uint2*>(values + place) = bits;
+    if (n_columns == 2) {
+      float4 nothing;
+      bits = make_uint2(half_pair(rest.x, rest.y, nothing.x, nothing.y),
+                        half_pair(rest.z, rest.w, nothing.z, nothing.w));
+      *reinterpret_cast<uint2*>(values + n_in + place) = bits;
+    }
+    if (sums != nullptr) {
+      float sum = (v.x + v.y) + (v.z + v.w);
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      if (q % 4 == 0) {
+        sum *= 1.0f / kSumValues;
+        const __half high = __float2half_rn(sum);
+        const int at = sum_place(q / 4);
+        sums[at] = high;
+        if (n_columns == 2) {
+          sums[n_in / kSumValues + at] = __float2half_rn(sum - __half2float(high));
+        }
+      }
+    }
+  }
+  return __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
+}
+
+}  // namespace ebb::cuda

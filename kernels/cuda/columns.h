@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/api/types.h"
+#include "kernels/cuda/launch.h"
+
+// Activations as the matrix units take them. A vector x of n_in values becomes one or two columns
+// of f16 numbers: x * 2^e = high + low, where 2^e brings its largest magnitude into [2^13, 2^14),
+// so that low keeps what high drops and the pair is as good as an f32 number. In fast mode there is
+// high alone. Beside them go, for types with an offset, the sums of every 16 values, divided by 16.
+//
+// Values are in the order in which a lane of a product wants them, which depends on how the weights
+// are stored (Order): blocks of 256, in these octets o of 32, in these 8 for each of 4 lanes t.
+
+namespace ebb::cuda {
+
+/// How exact products are.
+enum class Precision {
+  exact,  ///< as good as f32 products
+  fast,   ///< activations are rounded to f16, 11 bits, once
+};
+
+/// Which values of a block lane t wants in octet o; h is the half of its eight, i < 4.
+enum class Order {
+  octets,    ///< 32 o + 8 t + 4 h + i
+  halves,    ///< 32 o + 16 h + 4 t + i
+  chunks,    ///< 64 t + 8 o + 4 h + i
+  quarters,  ///< of Q2_K: 128 (t / 2) + 16 (t % 2) + 32 (o / 2) + 8 (o % 2) + 4 h + i
+};
+
+inline constexpr int kOrderBlock = 256;
+inline constexpr int kSumValues = 16;
+
+/// Columns of all vectors: vector v has columns [v * per_vector, (v + 1) * per_vector), each of
+/// n_in values, as many sums / 16, and the factor that undoes its scale.
+struct Columns {
+  __half* values = nullptr;
+  __half* sums = nullptr;
+  float* inverse = nullptr;
+  std::int32_t per_vector = 1;
+};
+
+constexpr std::int32_t columns_per_vector(Precision precision) {
+  return precision == Precision::exact ? 2 : 1;
+}
+
+/// Bytes of the columns of `n` vectors, and their places at `memory`.
+std::size_t columns_bytes(std::int64_t n, std::int64_t n_in, Precision precision);
+Columns columns_at(std::byte* memory, std::int64_t n, std::int64_t n_in, Precision precision);
+
+/// Vectors [first, first + n) of every `stride` that a row has.
+struct RowVectors {
+  std::int32_t stride = 1;
+  std::int32_t first = 0;
+  std::int32_t n = 1;
+};
+
+/// Splits vectors of *n_rows rows, at most max_rows.
+cudaError_t split_columns(const Launch& launch, const float* x, std::int32_t n_in, Order order,
+                          const std::int32_t* n_rows, std::int64_t max_rows,
+                          const RowVectors& vectors, const Columns& columns);
+
+}  // namespace ebb::cuda

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda/tensor_stream.cuh"
+#include "kernels/cuda/tensor_tile.cuh"
+
+// How tensor products of one type are launched. Every choice here is of speed alone: it changes no
+// bit of a result.
+
+namespace ebb::cuda {
+
+/// Numbers the tiles of all parts; a tile holds `rows` rows.
+inline std::int32_t number_tiles(TensorProduct& p, std::int32_t rows) {
+  std::int32_t tiles = 0;
+  for (std::int32_t i = 0; i < p.n_parts; ++i) {
+    tiles += (p.parts[i].n_out + rows - 1) / rows;
+    p.parts[i].tiles_end = tiles;
+  }
+  return tiles;
+}
+
+struct StreamPlan {
+  TensorProduct p;
+  StreamShape shape;
+  std::size_t bytes = 0;  ///< 0: there is none
+};
+
+/// What a meeting of the warps of a block costs, in stages.
+template <class C>
+inline constexpr double kMeetingCost = C::kTables ? 0.2 : 0.6;
+
+/// The cut with the least work on the longest way. `resident` says how many thread blocks with so
+/// much shared memory are at work at a time; `share` of them are this product's.
+template <class C, int kTiles, int kSets, bool kOwn, class Resident>
+StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_pieces,
+                       std::int32_t piece_columns, double share, Resident resident) {
+  StreamPlan best{p, {}, 0};
+  const std::int32_t tiles = number_tiles(best.p, kTileRows * (p.gated ? 1 : kTiles));
+  const int n_terms = p.n_in / kTermValues, stages = kTermValues / C::kBlock;
+  double least = 0;
+  for (int slices = 1; slices <= n_warps && slices <= n_terms; slices *= 2) {
+    StreamShape shape;
+    shape.n_slices = slices;
+    shape.stored_lanes = kSets == 1 ? std::min(4, (piece_columns + 1) / 2) : 4;
+    const int groups = n_warps / slices;
+    const int items = (tiles + groups - 1) / groups;
+    for (int turns = 1; turns <= 2; ++turns) {
+      shape.n_turns = turns;
+      const StreamMemory<C, kTiles, kSets, kOwn> layout(n_warps, p.n_in, p.columns.per_vector,
+                                                        shape);
+      const double at_once = resident(static_cast<std::size_t>(layout.end)) * share;
+      if (at_once == 0) continue;
+      const int blocks = std::max(1, static_cast<int>(at_once / static_cast<double>(n_pieces)));
+      const int rounds = (items + blocks - 1) / blocks;
+      shape.n_blocks = (items + rounds - 1) / rounds;
+      const double meeting = slices == 1 ? 0 : kMeetingCost<C> * (turns == 1 && rounds > 1 ? 2 : 1);
+      const double cost = rounds * (stages * ((n_terms + slices - 1) / slices) + meeting) *
+                          std::max(1.0, static_cast<double>(n_pieces * shape.n_blocks) / at_once);
+      if (best.bytes != 0 && cost >= least) continue;
+      least = cost;
+      best.shape = shape;
+      best.bytes = static_cast<std::size_t>(layout.end);
+    }
+  }
+  return best;
+}
+
+/// Thread blocks of a kernel that the device holds, by their shared memory; 0: it cannot be. The
+/// kernels declare no shared memory themselves, and may have all there is from here on.
+template <class Kernel>
+auto resident_blocks(const Launch& launch, Kernel kernel, int threads) {
+  return [=](std::size_t bytes) {
+    int n = 0;
+    if (bytes > launch.largest_shared) return 0;
+    if (allow_shared(kernel, launch.largest_shared) != cudaSuccess) return 0;
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, threads, bytes) != cudaSuccess) {
+      return 0;
+    }
+    return n * launch.n_sms;
+  };
+}
+
+template <class C, int kTiles, int kSets, bool kOwn>
+cudaError_t launch_stream(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
+                          std::int64_t n_expected, std::int32_t piece_columns) {
+  const auto kernel = stream_kernel<C, kTiles, kSets, kOwn>;
+  const int threads = Stream<C, kTiles, kSets, kOwn>::kThreads;
+  // How many pieces the ids will make is not known here. With many short blocks that hardly
+  // matters; with few pieces, what every block begins with would be the larger loss.
+  const double share = p.pieces.ids == nullptr || n_expected <= 8 ? 1.0
+                       : n_expected <= 64                         ? 2.0
+                                                                  : 6.0;
+  const StreamPlan plan =
+      plan_stream<C, kTiles, kSets, kOwn>(p, threads / kWarp, n_expected, piece_columns, share,
+                                          resident_blocks(launch, kernel, threads));
+  if (plan.bytes == 0) return cudaErrorInvalidConfiguration;
+  return start(launch, kernel,
+               dim3(static_cast<unsigned>(plan.shape.n_blocks), static_cast<unsigned>(n_pieces)),
+               dim3(static_cast<unsigned>(threads)), plan.bytes, plan.p, plan.shape);
+}
+
+template <class C>
+cudaError_t launch_tile(const Launch& launch, TensorProduct p, std::int64_t n_pieces) {
+  static_assert(TileMemory<C>::end <= kTensorShared);
+  const auto kernel = tile_kernel<C>;
+  const auto tiles = static_cast<unsigned>(number_tiles(p, tile_rows(p.gated)));
+  const auto pieces = static_cast<unsigned>(n_pieces);
+  // Pieces of one matrix side by side share its weights in the cache; those of experts do anyway.
+  const bool pieces_first = p.pieces.ids == nullptr;
+  if (const cudaError_t error = allow_shared(kernel, TileMemory<C>::end)) return error;
+  return start(launch, kernel, pieces_first ? dim3(pieces, tiles) : dim3(tiles, pieces),
+               dim3(kTileThreads), TileMemory<C>::end, p, pieces_first);
+}
+
+template <DType kType>
+cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
+                          std::int32_t piece_rows) {
+  using C = TensorCodec<kType>;
+  const std::int32_t columns = piece_rows * p.columns.per_vector;
+  std::int64_t expected = n_pieces;
+  if (p.pieces.entries != nullptr) {
+    // Few pieces are full; at most there is one for every entry.
+    expected = std::max<std::int64_t>(1, n_pieces - p.pieces.n_experts);
+    expected = std::min<std::int64_t>(n_pieces, expected * piece_rows);
+  }
+  const auto stream = [&]<int kTiles, int kSets, bool kOwn>() {
+    return launch_stream<C, kTiles, kSets, kOwn>(launch, p, n_pieces, expected, columns);
+  };
+  if (p.columns.values == nullptr) {
+    return p.gated ? stream.template operator()<2, 1, true>()
+                   : stream.template operator()<1, 1, true>();
+  }
+  if (columns <= 8) {
+    return p.gated ? stream.template operator()<2, 1, false>()
+                   : stream.template operator()<1, 1, false>();
+  }
+  if constexpr (!C::kTables) {
+    if (columns <= kStreamColumns) return stream.template operator()<2, 2, false>();
+  }
+  return launch_tile<C>(launch, p, n_pieces);
+}
+
+/// What a stage of a product costs beside one of Q8_0, about.
+template <class C>
+inline constexpr double kStageCost = C::kTables  ? 2.2
+                                     : C::kMinus ? 1.1
+                                                 : 1.0;
+
+template <DType kType, int kTiles>
+cudaError_t launch_two(const Launch& launch, const TensorProduct& first, std::int64_t n_first,
+                       const TensorProduct& second, std::int64_t n_second) {
+  using C = TensorCodec<kType>;
+  using Other = TensorCodec<DType::q8_0>;
+  const auto kernel = two_streams_kernel<C, kTiles>;
+  const int threads = Stream<C, kTiles, 1, true>::kThreads;
+  const auto resident = resident_blocks(launch, kernel, threads);
+  const auto work = [](const TensorProduct& p, int block, std::int64_t n, double cost) {
+    return static_cast<double>(n * p.parts[0].n_out * (p.n_in / block)) * cost;
+  };
+  const double a = work(first, C::kBlock, n_first, kStageCost<C>);
+  const double b = work(second, Other::kBlock, n_second, 1.0);
+  const std::int32_t columns = first.columns.per_vector;
+  StreamPlan one = plan_stream<C, kTiles, 1, true>(first, threads / kWarp, n_first, columns,
+                                                   a / (a + b), resident);
+  StreamPlan two = plan_stream<Other, kTiles, 1, true>(second, threads / kWarp, n_second, columns,
+                                                       b / (a + b), resident);
+  if (one.bytes == 0 || two.bytes == 0) return cudaErrorInvalidConfiguration;
+  const std::size_t bytes = std::max(one.bytes, two.bytes);
+  const auto n_one = static_cast<int>(one.shape.n_blocks * n_first);
+  const auto n_two = static_cast<int>(two.shape.n_blocks * n_second);
+  return start(launch, kernel, dim3(static_cast<unsigned>(n_one + n_two)),
+               dim3(static_cast<unsigned>(threads)), bytes, one.p, one.shape, n_one, two.p,
+               two.shape);
+}
+
+}  // namespace ebb::cuda

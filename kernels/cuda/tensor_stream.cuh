@@ -1,0 +1,348 @@
+#pragma once
+
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/tensor_piece.cuh"
+
+// Weights streamed past 8 or 16 columns. A warp has a ring of stages of its own: while one stage is
+// multiplied, the next are on their way, so no warp waits for another. Where a matrix has too few
+// rows for all warps, the warps of a block share row tiles, each with a part of the terms; the
+// terms then meet in shared memory and are added in order.
+//
+// A block goes through many tiles of one piece. Its first stages are asked for before the kernel
+// before has ended, if what they are does not depend on it.
+//
+// Columns: of one vector, a block splits them for itself (kOwn) and keeps them in shared memory.
+// Else they come from global memory: directly if they are 8, as a part of the stages if 16.
+
+namespace ebb::cuda {
+
+/// How a kernel is cut for weights of one type.
+template <class C, int kTiles, int kSets, bool kOwn>
+struct Stream {
+  static constexpr int kThreads = C::kTables ? 512 : 256;
+  static constexpr bool kStagesColumns = !kOwn && kSets > 1;
+  static constexpr int kColumnBytes = kStagesColumns ? kSets * 8 * C::kBlock * 2 : 0;
+  static constexpr int kSumBytes = kStagesColumns && C::kMinus ? kSets * 8 * 32 : 0;
+  static constexpr int kStage = kTiles * kStageBytes<C> + kColumnBytes + kSumBytes;
+  static constexpr int kDepth = [] {
+    const int wanted = 8704 / kStage;
+    return wanted < 2 ? 2 : wanted > 6 ? 6 : wanted;
+  }();
+};
+
+struct StreamShape {
+  std::int32_t n_slices = 1;
+  std::int32_t n_blocks = 1;      ///< thread blocks of a piece
+  std::int32_t n_turns = 1;       ///< 2: terms have two places, so that one may still be read
+  std::int32_t stored_lanes = 4;  ///< of four, whose terms can be wanted
+};
+
+/// Parts of the dynamic shared memory, bytes from its begin.
+template <class C, int kTiles, int kSets, bool kOwn>
+struct StreamMemory {
+  int ring, values, sums, exchange, entries, inverse, end;
+
+  __host__ __device__ StreamMemory(int n_warps, int n_in, int per_vector,
+                                   const StreamShape& shape) {
+    using S = Stream<C, kTiles, kSets, kOwn>;
+    ring = C::kTables ? kTableBytes : 0;
+    values = ring + n_warps * S::kDepth * S::kStage;
+    sums = values + (kOwn ? per_vector * n_in * 2 : 0);
+    exchange = sums + (kOwn && C::kMinus ? per_vector * (n_in / kSumValues) * 2 : 0);
+    const int terms =
+        shape.n_turns * (n_warps / shape.n_slices) * (n_in / kTermValues) * kTiles * kSets;
+    entries = exchange + (shape.n_slices > 1 ? terms * 8 * shape.stored_lanes * 16 : 0);
+    inverse = entries + kStreamColumns * static_cast<int>(sizeof(Entry));
+    end = inverse + (kStreamColumns + 32) * 4;
+  }
+};
+
+template <class C, int kTiles, int kSets, bool kOwn>
+__device__ void stream_block(const TensorProduct& p, const StreamShape& shape, int piece_index,
+                             int block_index, std::uint8_t* memory) {
+  using S = Stream<C, kTiles, kSets, kOwn>;
+  constexpr int kTermStages = kTermValues / C::kBlock;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int n_warps = blockDim.x / kWarp;
+  const int n_slices = shape.n_slices, groups = n_warps / n_slices;
+  const int slice = warp % n_slices, own = warp / n_slices;
+  const int per_vector = p.columns.per_vector;
+  const StreamMemory<C, kTiles, kSets, kOwn> layout(n_warps, p.n_in, per_vector, shape);
+  std::uint8_t* const ring = memory + layout.ring + warp * S::kDepth * S::kStage;
+  auto* const entries = reinterpret_cast<Entry*>(memory + layout.entries);
+  auto* const inverse = reinterpret_cast<float*>(memory + layout.inverse);
+
+  const int n_terms = p.n_in / kTermValues, row_blocks = p.n_in / C::kBlock;
+  const int begin = slice * n_terms / n_slices, end = (slice + 1) * n_terms / n_slices;
+  const int n_tiles = p.parts[p.n_parts - 1].tiles_end;
+  const int n_items = (n_tiles + groups - 1) / groups;
+
+  // The tile of the warp in an item: its part, -1 for none, and first rows.
+  struct Tile {
+    int part;
+    int row[kTiles];
+  };
+  const auto find = [&](int item) {
+    Tile tile;
+    int index = item * groups + own;
+    tile.part = -1;
+    if (item >= n_items || index >= n_tiles) return tile;
+    tile.part = part_of(p, index);
+#pragma unroll
+    for (int k = 0; k < kTiles; ++k) {
+      tile.row[k] = tile_row(p.gated ? index : index * kTiles + k, p.parts[tile.part].n_out);
+    }
+    return tile;
+  };
+  int matrix = p.pieces.ids == nullptr ? piece_index / p.pieces.n_ranges : 0;
+  // What is asked for next.
+  int next_item = block_index, next_block = begin * kTermStages, next_slot = 0;
+  bool next_there = false;
+  TileSource<C> next[kTiles];
+  const auto open_next = [&] {
+    const Tile tile = find(next_item);
+    next_there = tile.part >= 0;
+    if (!next_there) return;
+    const TensorPart& part = p.parts[tile.part];
+#pragma unroll
+    for (int k = 0; k < kTiles; ++k) {
+      next[k].open(k == 1 && p.gated ? part.b : part.a,
+                   (static_cast<std::int64_t>(matrix) * part.n_out + tile.row[k]) * row_blocks);
+    }
+  };
+  int n_columns = 0;
+  // The lane's pieces of staged columns: of column c, and of c + 8 i.
+  constexpr int kPieces = C::kBlock / 8;  // of a column in a stage, 16 bytes each
+  constexpr int kLanePieces = S::kStagesColumns ? kSets * 8 * kPieces / kWarp : 1;
+  const auto column_at = [&](int column) {
+    return static_cast<std::int64_t>(entries[column / per_vector].vector) * per_vector +
+           column % per_vector;
+  };
+  const auto issue_columns = [&](std::uint8_t* stage) {
+    if constexpr (S::kStagesColumns) {
+#pragma unroll
+      for (int i = 0; i < kLanePieces; ++i) {
+        const int at = lane + i * kWarp, column = at / kPieces, piece = at % kPieces;
+        if (column >= n_columns) break;
+        copy_async<16>(
+            stage + (piece / 4 * kSets * 8 + column) * 64 + piece % 4 * 16,
+            p.columns.values + column_at(column) * p.n_in + next_block * C::kBlock + piece * 8);
+      }
+      if constexpr (C::kMinus) {
+        static_assert(C::kBlock == kTermValues);
+        if (lane / 2 < n_columns) {
+          copy_async<16>(stage + S::kColumnBytes + lane * 16,
+                         p.columns.sums + column_at(lane / 2) * (p.n_in / kSumValues) +
+                             next_block * 16 + lane % 2 * 8);
+        }
+      }
+    }
+  };
+  const auto issue = [&] {
+    if (next_there) {
+      std::uint8_t* const stage = ring + next_slot * S::kStage;
+#pragma unroll
+      for (int k = 0; k < kTiles; ++k) {
+        issue_stage<C>(next[k], next_block, row_blocks, stage + k * kStageBytes<C>, lane);
+      }
+      issue_columns(stage + kTiles * kStageBytes<C>);
+    }
+    commit_copies();
+    if (++next_slot == S::kDepth) next_slot = 0;
+    if (++next_block == end * kTermStages) {
+      next_block = begin * kTermStages;
+      next_item += shape.n_blocks;
+      open_next();
+    }
+  };
+  const bool ahead = p.pieces.ids == nullptr && !S::kStagesColumns;
+  if (ahead) {
+    open_next();
+#pragma unroll 1
+    for (int i = 0; i < S::kDepth - 1; ++i) issue();
+  }
+  if constexpr (C::kTables) fill_tables(p.grid_iq2, reinterpret_cast<std::uint32_t*>(memory));
+  wait_for_inputs();
+  const OpenPiece piece(p.pieces, piece_index, entries);
+  if (piece.n == 0) {
+    wait_for_copies<0>();
+    return;
+  }
+  n_columns = piece.n * per_vector;
+  if constexpr (S::kStagesColumns) __syncthreads();
+  if (!ahead) {
+    matrix = piece.matrix;
+    open_next();
+#pragma unroll 1
+    for (int i = 0; i < S::kDepth - 1; ++i) issue();
+  }
+  auto* const values = reinterpret_cast<__half*>(memory + layout.values);
+  auto* const sums = reinterpret_cast<__half*>(memory + layout.sums);
+  if constexpr (kOwn) {
+    __syncthreads();
+    const float factor =
+        split_vector(p.x + static_cast<std::int64_t>(entries[0].vector) * p.n_in, p.n_in, C::kOrder,
+                     per_vector, values, C::kMinus ? sums : nullptr, inverse + kStreamColumns);
+    if (threadIdx.x == 0) inverse[0] = factor;
+  } else if (static_cast<int>(threadIdx.x) < piece.n) {
+    inverse[threadIdx.x] = p.columns.inverse[entries[threadIdx.x].vector];
+  }
+  __syncthreads();
+
+  const std::uint32_t tables =
+      static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) + lane * 4;
+  // Where the lane's column is, if not in the stages.
+  const bool there = g < n_columns;
+  const uint4* x = reinterpret_cast<const uint4*>(values + (there ? g : 0) * p.n_in) + t;
+  const uint2* x_sums =
+      reinterpret_cast<const uint2*>(sums + (there ? g : 0) * (p.n_in / kSumValues)) + t;
+  if constexpr (!kOwn && !S::kStagesColumns) {
+    const std::int64_t at = column_at(there ? g : 0);
+    x = reinterpret_cast<const uint4*>(p.columns.values + at * p.n_in) + t;
+    x_sums = reinterpret_cast<const uint2*>(p.columns.sums + at * (p.n_in / kSumValues)) + t;
+  }
+  auto* const exchange = reinterpret_cast<float4*>(memory + layout.exchange);
+  const int lanes = shape.stored_lanes;
+  const auto place_of = [&](int turn, int b, int k, int s) {
+    return exchange +
+           ((((turn * groups + own) * n_terms + b) * kTiles + k) * kSets + s) * 8 * lanes +
+           g * lanes + t;
+  };
+
+  int slot = 0, turn = 0;
+  for (int item = block_index; item < n_items; item += shape.n_blocks) {
+    const Tile tile = find(item);
+    float sum[kTiles][kSets][4] = {};
+    for (int b = begin; b < end; ++b) {
+      typename C::Row rows[kTiles][2];
+      float term[kTiles][kSets][4] = {};
+      const std::uint8_t* stage = nullptr;
+#pragma unroll 1
+      for (int q = 0; q < kTermStages; ++q) {
+        wait_for_copies<S::kDepth - 2>();
+        __syncwarp();
+        issue();
+        stage = ring + slot * S::kStage;
+        if (++slot == S::kDepth) slot = 0;
+        if (tile.part < 0) continue;
+#pragma unroll
+        for (int k = 0; k < kTiles; ++k) {
+          const bool odd = is_odd(matrix, p.parts[tile.part].n_out, tile.row[k] + g, row_blocks, b);
+          rows[k][0] = C::open(stage + k * kStageBytes<C>, g, t, odd);
+          rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd);
+        }
+        const uint4* const at = x + b * (kTermValues / 8) + q * (C::kBlock / 8);
+        // The loop's code must fit the instruction cache beside that of other warps.
+#pragma unroll(C::kTables ? 4 : 8)
+        for (int o = 0; o < C::kBlock / 32; ++o) {
+          uint4 value[kSets];
+#pragma unroll
+          for (int s = 0; s < kSets; ++s) {
+            if constexpr (S::kStagesColumns) {
+              value[s] = staged<uint4>(stage + kTiles * kStageBytes<C> +
+                                       (o * kSets * 8 + 8 * s + g) * 64 + t * 16);
+            } else {
+              value[s] = make_uint4(0, 0, 0, 0);
+              if (there) value[s] = at[o * 4];
+            }
+          }
+#pragma unroll
+          for (int k = 0; k < kTiles; ++k) {
+            std::uint32_t a0[4], a1[4];
+            operands<C>(rows[k], o, tables, a0, a1);
+#pragma unroll
+            for (int s = 0; s < kSets; ++s) add_octet<C>(rows[k], o, a0, a1, value[s], term[k][s]);
+          }
+        }
+      }
+      if (tile.part < 0) continue;
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) {
+        uint2 value = make_uint2(0, 0);
+        if constexpr (C::kMinus && S::kStagesColumns) {
+          value = staged<uint2>(stage + kTiles * kStageBytes<C> + S::kColumnBytes +
+                                (8 * s + g) * 32 + t * 8);
+        } else if constexpr (C::kMinus) {
+          if (there) value = x_sums[b * 4];
+        }
+#pragma unroll
+        for (int k = 0; k < kTiles; ++k) {
+          finish_term<C>(rows[k], value, term[k][s]);
+          if (n_slices == 1) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[k][s][i] += term[k][s][i];
+          } else if (t < lanes) {
+            *place_of(turn, b, k, s) =
+                make_float4(term[k][s][0], term[k][s][1], term[k][s][2], term[k][s][3]);
+          }
+        }
+      }
+    }
+    if (n_slices > 1) __syncthreads();
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+      if (tile.part < 0 || s % n_slices != slice) continue;
+      if (n_slices > 1 && t < lanes) {
+#pragma unroll
+        for (int k = 0; k < kTiles; ++k) {
+#pragma unroll 4
+          for (int b = 0; b < n_terms; ++b) {
+            const float4 v = *place_of(turn, b, k, s);
+            sum[k][s][0] += v.x;
+            sum[k][s][1] += v.y;
+            sum[k][s][2] += v.z;
+            sum[k][s][3] += v.w;
+          }
+        }
+      }
+      const TensorPart& part = p.parts[tile.part];
+      if (kTiles == 2 && p.gated) {
+        if constexpr (kTiles == 2) {
+          const float both[2][4] = {{sum[0][s][0], sum[0][s][1], sum[0][s][2], sum[0][s][3]},
+                                    {sum[1][s][0], sum[1][s][1], sum[1][s][2], sum[1][s][3]}};
+          store_sums<2>(both, part, tile.row[0], 8 * s, piece.n, per_vector, p.clamp, entries,
+                        inverse, lane);
+        }
+      } else {
+#pragma unroll
+        for (int k = 0; k < kTiles; ++k) {
+          const float one[1][4] = {{sum[k][s][0], sum[k][s][1], sum[k][s][2], sum[k][s][3]}};
+          store_sums<1>(one, part, tile.row[k], 8 * s, piece.n, per_vector, p.clamp, entries,
+                        inverse, lane);
+        }
+      }
+    }
+    if (++turn == shape.n_turns) turn = 0;
+    if (n_slices > 1 && shape.n_turns == 1) __syncthreads();
+  }
+  wait_for_copies<0>();
+}
+
+template <class C, int kTiles, int kSets, bool kOwn>
+__global__ void __launch_bounds__(Stream<C, kTiles, kSets, kOwn>::kThreads,
+                                  C::kTables || kSets > 1 ? 1 : 2)
+    stream_kernel(const __grid_constant__ TensorProduct p, StreamShape shape) {
+  extern __shared__ uint4 stream_memory[];
+  stream_block<C, kTiles, kSets, kOwn>(p, shape, blockIdx.y, blockIdx.x,
+                                       reinterpret_cast<std::uint8_t*>(stream_memory));
+}
+
+/// Blocks [0, n_first) for the first product, the rest for the second, of Q8_0.
+template <class C, int kTiles>
+__global__ void __launch_bounds__(Stream<C, kTiles, 1, true>::kThreads, C::kTables ? 1 : 2)
+    two_streams_kernel(const __grid_constant__ TensorProduct first, StreamShape first_shape,
+                       int n_first, const __grid_constant__ TensorProduct second,
+                       StreamShape second_shape) {
+  extern __shared__ uint4 stream_memory[];
+  auto* const memory = reinterpret_cast<std::uint8_t*>(stream_memory);
+  const int index = static_cast<int>(blockIdx.x) - n_first;
+  if (index < 0) {
+    stream_block<C, kTiles, 1, true>(first, first_shape, blockIdx.x / first_shape.n_blocks,
+                                     blockIdx.x % first_shape.n_blocks, memory);
+  } else {
+    stream_block<TensorCodec<DType::q8_0>, kTiles, 1, true>(
+        second, second_shape, index / second_shape.n_blocks, index % second_shape.n_blocks, memory);
+  }
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,421 @@
+#define BOOST_TEST_NO_MAIN
+#define BOOST_TEST_DYN_LINK
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/matmul.h"
+#include "tests/cuda/device.h"
+#include "tests/kernels/product_bounds.h"
+#include "tests/kernels/random_weights.h"
+#include "tests/reference/linear.h"
+#include "tests/reference/moe.h"
+#include "tests/reference/quant.h"
+
+namespace ebb::test {
+namespace {
+
+using cuda::Precision;
+
+constexpr DType kTypes[] = {DType::f32,     DType::f16,  DType::bf16, DType::q8_0, DType::mxfp4,
+                            DType::iq2_xxs, DType::q2_k, DType::q4_k, DType::q6_k};
+constexpr std::int32_t kRowCounts[] = {1, 2, 3, 7, 8, 9, 16, 17, 127, 128, 129, 300};
+constexpr std::int32_t kMostRows = 300;
+
+const char* name_of(Precision precision) { return precision == Precision::fast ? "fast" : "exact"; }
+
+TestDevice& device() {
+  static TestDevice the_device;  // a test program's, made when main has found a GPU
+  return the_device;
+}
+
+/// Rows of very different magnitude: each has a scale of its own.
+std::vector<float> activations(std::int32_t n_rows, std::int64_t n, std::uint32_t seed) {
+  std::vector<float> x = random_floats(n_rows * n, seed);
+  for (std::int32_t r = 0; r < n_rows; ++r) {
+    const float scale = std::ldexp(1.0f, (r * 7) % 31 - 15);
+    for (std::int64_t i = 0; i < n; ++i) x[static_cast<std::size_t>(r * n + i)] *= scale;
+  }
+  return x;
+}
+
+struct Part {
+  const DeviceWeight* weight;
+  DeviceArray<float>* y;
+};
+
+void run_matmul(const std::vector<Part>& parts, const float* x, std::int32_t n_rows,
+                std::int32_t max_rows, std::int32_t n_groups, Precision precision,
+                bool exact = false) {
+  const DeviceArray<std::int32_t> count(std::vector<std::int32_t>{n_rows});
+  MatmulArgs args;
+  args.n_rows = count.get();
+  args.max_rows = max_rows;
+  args.x = x;
+  args.n_groups = n_groups;
+  args.exact = exact;
+  for (const Part& part : parts) {
+    args.parts[static_cast<std::size_t>(args.n_parts++)] = {part.weight->weight, part.y->get()};
+  }
+  require_ok(
+      cuda::matmul(device().launch(cuda::matmul_workspace(args, precision)), args, precision));
+  device().finish();
+}
+
+bool same_bits(const float* a, const float* b, std::size_t n) {
+  return std::memcmp(a, b, n * sizeof(float)) == 0;
+}
+
+/// Every element within its margin, and the root mean square of the errors, in units of the row's,
+/// far below what one wrong value would make it.
+void check_values(const RandomWeight& w, const std::vector<float>& x, const std::vector<float>& y,
+                  std::int32_t n_rows, std::int32_t n_groups, Precision precision,
+                  const std::string& what) {
+  const std::vector<double> values = reference::dequantise(w.weight.type, w.bytes);
+  const std::int64_t n_in = w.weight.n_in, n_out = w.weight.n_out;
+  double squares = 0;
+  for (std::int32_t r = 0; r < n_rows; ++r) {
+    double row_squares = 0, error_squares = 0;
+    for (std::int64_t o = 0; o < n_out; ++o) {
+      const std::int64_t vector = r * n_groups + o / (n_out / n_groups);
+      const Expected want =
+          expect_product(std::span(values).subspan(static_cast<std::size_t>(o * n_in),
+                                                   static_cast<std::size_t>(n_in)),
+                         std::span(x).subspan(static_cast<std::size_t>(vector * n_in),
+                                              static_cast<std::size_t>(n_in)));
+      const double got = static_cast<double>(y[static_cast<std::size_t>(r * n_out + o)]);
+      const double margin = precision == Precision::exact ? want.float_margin : want.int8_margin;
+      if (!(std::abs(got - want.value) <= margin)) {
+        BOOST_ERROR(what << " " << name_of(precision) << " row " << r << " output " << o << ": "
+                         << got << ", want " << want.value << " +- " << margin);
+        return;
+      }
+      row_squares += want.value * want.value;
+      error_squares += (got - want.value) * (got - want.value);
+    }
+    if (n_out >= 16) squares += error_squares / row_squares;
+  }
+  const double rms = std::sqrt(squares / n_rows);
+  // An f16 number is off by up to 2^-11, by 2^-13 in the mean of squares; where the minima of a
+  // block nearly cancel, more is left of that.
+  BOOST_TEST(rms <= (precision == Precision::exact ? 1e-6 : 5e-4),
+             what << " " << name_of(precision) << " rms " << rms);
+}
+
+/// The product of kMostRows rows is right, and a row has the same bits in every step.
+void check_matmul(DType type, std::int64_t n_out, std::int64_t n_in, std::int32_t n_groups,
+                  std::uint32_t seed) {
+  const std::string what = dtype_traits(type)->name + std::string(" ") + std::to_string(n_out) +
+                           " x " + std::to_string(n_in) + " groups " + std::to_string(n_groups);
+  const RandomWeight stored(type, n_out, n_in, seed);
+  const DeviceWeight weight(device(), stored.weight);
+  const std::int64_t width = n_groups * n_in;
+  const std::vector<float> x = activations(kMostRows, width, seed + 1);
+  const DeviceArray<float> device_x(x);
+  const auto n = static_cast<std::size_t>(n_out);
+  for (const Precision precision : {Precision::exact, Precision::fast}) {
+    DeviceArray<float> y(kMostRows * n);
+    run_matmul({{&weight, &y}}, device_x.get(), kMostRows, kMostRows, n_groups, precision);
+    const std::vector<float> want = y.values();
+    // The last rows too: tiles are ragged there.
+    check_values(stored, x, want, 24, n_groups, precision, what);
+    check_values(stored,
+                 std::vector<float>(x.end() - static_cast<std::ptrdiff_t>(8 * width), x.end()),
+                 std::vector<float>(want.end() - static_cast<std::ptrdiff_t>(8 * n), want.end()), 8,
+                 n_groups, precision, what + ", last rows");
+    for (const std::int32_t rows : kRowCounts) {
+      const std::int32_t first = rows == kMostRows ? 0 : 5 * rows % (kMostRows - rows);
+      for (const std::int32_t max_rows : {rows, rows + 3}) {
+        DeviceArray<float> part(static_cast<std::size_t>(max_rows) * n);
+        run_matmul({{&weight, &part}}, device_x.get() + first * width, rows, max_rows, n_groups,
+                   precision);
+        const std::vector<float> got = part.values();
+        BOOST_TEST(
+            same_bits(got.data(), want.data() + first * n_out, static_cast<std::size_t>(rows) * n),
+            what << " " << name_of(precision) << ": bits of " << rows << " rows of at most "
+                 << max_rows);
+        for (std::size_t i = static_cast<std::size_t>(rows) * n; i < got.size(); ++i) {
+          BOOST_REQUIRE_MESSAGE(std::isnan(got[i]), what << ": written past the last row");
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(every_type_agrees_with_double_precision_and_keeps_its_bits) {
+  std::uint32_t seed = 100;
+  for (const DType type : kTypes) {
+    for (const std::int64_t n_out : {16, 37, 300}) check_matmul(type, n_out, 256, 1, seed += 2);
+    check_matmul(type, 77, 1280, 1, seed += 2);
+    check_matmul(type, 33, 4096, 1, seed += 2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sizes_that_the_matrix_units_do_not_take_work_too) {
+  std::uint32_t seed = 300;
+  for (const DType type : kTypes) {
+    check_matmul(type, 3, 256, 1, seed += 2);
+    for (const std::int64_t n_in : {32, 96, 1056}) {
+      if (n_in % dtype_traits(type)->block_values == 0) check_matmul(type, 40, n_in, 1, seed += 2);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(long_rows_work) {
+  check_matmul(DType::q8_0, 40, 8192, 1, 400);
+  check_matmul(DType::q8_0, 20, 16384, 1, 402);
+  check_matmul(DType::f16, 20, 16384, 1, 404);
+}
+
+BOOST_AUTO_TEST_CASE(many_rows_of_weights_are_cut_over_all_multiprocessors) {
+  check_matmul(DType::q8_0, 5003, 256, 1, 410);
+  check_matmul(DType::iq2_xxs, 4099, 256, 1, 412);
+}
+
+BOOST_AUTO_TEST_CASE(groups_see_their_own_inputs) {
+  for (const DType type : {DType::q8_0, DType::f16, DType::q2_k, DType::f32}) {
+    check_matmul(type, 8 * 24, 512, 8, 500);
+    check_matmul(type, 2 * 131, 256, 2, 502);
+    check_matmul(type, 2 * 8, 256, 2, 504);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(parts_of_several_types_share_an_input) {
+  const std::int64_t n_in = 512;
+  const RandomWeight stored[] = {{DType::f16, 100, n_in, 1},  {DType::q8_0, 33, n_in, 2},
+                                 {DType::f16, 17, n_in, 3},   {DType::f16, 5, n_in, 4},
+                                 {DType::q8_0, 256, n_in, 5}, {DType::f32, 20, n_in, 6}};
+  std::vector<std::unique_ptr<DeviceWeight>> weights;
+  for (const RandomWeight& w : stored) {
+    weights.push_back(std::make_unique<DeviceWeight>(device(), w.weight));
+  }
+  const std::vector<float> x = activations(40, n_in, 7);
+  const DeviceArray<float> device_x(x);
+  for (const std::int32_t rows : {1, 3, 12, 40}) {
+    std::vector<std::unique_ptr<DeviceArray<float>>> y;
+    std::vector<Part> parts;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      y.push_back(std::make_unique<DeviceArray<float>>(
+          static_cast<std::size_t>(rows * stored[i].weight.n_out)));
+      parts.push_back({weights[i].get(), y.back().get()});
+    }
+    run_matmul(parts, device_x.get(), rows, rows, 1, Precision::exact);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      check_values(stored[i], x, y[i]->values(), rows, 1, Precision::exact,
+                   "part " + std::to_string(i));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_exact_product_is_exact_in_fast_mode) {
+  const RandomWeight stored(DType::f16, 64, 512, 1);
+  const DeviceWeight weight(device(), stored.weight);
+  const std::vector<float> x = activations(40, 512, 2);
+  const DeviceArray<float> device_x(x);
+  for (const std::int32_t rows : {1, 5, 40}) {
+    DeviceArray<float> y(static_cast<std::size_t>(rows) * 64);
+    run_matmul({{&weight, &y}}, device_x.get(), rows, rows, 1, Precision::fast, true);
+    check_values(stored, x, y.values(), rows, 1, Precision::exact, "exact product");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_nan_activation_gives_nan_in_its_row_only) {
+  const RandomWeight stored(DType::q8_0, 64, 512, 1);
+  const DeviceWeight weight(device(), stored.weight);
+  for (const std::int32_t rows : {1, 2, 20, 40}) {
+    std::vector<float> x = activations(rows, 512, 2);
+    x[static_cast<std::size_t>((rows - 1) * 512 + 77)] = std::numeric_limits<float>::quiet_NaN();
+    const DeviceArray<float> device_x(x);
+    DeviceArray<float> y(static_cast<std::size_t>(rows) * 64);
+    run_matmul({{&weight, &y}}, device_x.get(), rows, rows, 1, Precision::exact);
+    const std::vector<float> got = y.values();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      BOOST_REQUIRE_EQUAL(std::isnan(got[i]), i >= static_cast<std::size_t>(rows - 1) * 64);
+    }
+  }
+}
+
+constexpr std::int32_t kExperts = 11;
+constexpr std::int32_t kUsed = 3;
+
+struct Model {
+  Model(DType gate_type, DType up_type, DType down_type, DType shared_type, std::int64_t width,
+        std::int64_t hidden_width)
+      : d(width), f(hidden_width), stored{{gate_type, f, d, 1, kExperts},
+                                          {up_type, f, d, 2, kExperts},
+                                          {down_type, d, f, 3, kExperts},
+                                          {shared_type, f, d, 4},
+                                          {shared_type, f, d, 5},
+                                          {shared_type, d, f, 6}} {
+    for (const RandomWeight& w : stored) {
+      weights.push_back(std::make_unique<DeviceWeight>(device(), w.weight));
+      matrices.push_back({w.weight.n_out * w.weight.n_mats, w.weight.n_in,
+                          reference::dequantise(w.weight.type, w.bytes)});
+    }
+  }
+  std::int64_t d, f;
+  RandomWeight stored[6];
+  std::vector<std::unique_ptr<DeviceWeight>> weights;
+  std::vector<reference::Matrix> matrices;
+  float clamp = 3, shared_clamp = 2;
+
+  /// What an expert makes of x; kExperts is the shared one.
+  reference::Vector one(std::int64_t e, std::span<const double> x) const {
+    const bool shared = e == kExperts;
+    const std::size_t m = shared ? 3 : 0;
+    if (shared) e = 0;
+    const reference::Vector g = reference::product_rows(matrices[m], e * f, f, x);
+    const reference::Vector u = reference::product_rows(matrices[m + 1], e * f, f, x);
+    reference::Vector h(static_cast<std::size_t>(f));
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      h[i] =
+          reference::clamped_swiglu(g[i], u[i], static_cast<double>(shared ? shared_clamp : clamp));
+    }
+    return reference::product_rows(matrices[m + 2], e * d, d, h);
+  }
+};
+
+struct Routing {
+  std::vector<float> x;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+};
+
+/// Expert 0 is in every row, experts 3 and 10 in none, one row in four names one twice.
+Routing routing(std::int32_t n_rows, std::int64_t d, std::uint32_t seed) {
+  Routing r;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (std::int64_t i = 0; i < n_rows * d; ++i) r.x.push_back(0.1f * normal(random));
+  for (std::int32_t i = 0; i < n_rows * kUsed; ++i) {
+    const auto other = static_cast<std::int32_t>(random() % (kExperts - 1));
+    r.ids.push_back(i % kUsed == 1 ? 0 : other == 3 ? 4 : other);
+    r.weights.push_back(std::uniform_real_distribution<float>(0.1f, 1.5f)(random));
+  }
+  return r;
+}
+
+std::vector<float> run_experts(const Model& m, const Routing& all, std::int32_t first,
+                               std::int32_t n_rows, std::int32_t max_rows, Precision precision) {
+  const auto part = [&](const auto& values, std::int64_t width) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * width);
+    return std::vector(begin, begin + static_cast<std::ptrdiff_t>(n_rows * width));
+  };
+  const auto rows = static_cast<std::size_t>(max_rows);
+  DeviceArray<float> x(rows * static_cast<std::size_t>(m.d)), weights(rows * kUsed);
+  DeviceArray<std::int32_t> ids(rows * kUsed);
+  x.set(part(all.x, m.d));
+  ids.set(part(all.ids, kUsed));
+  weights.set(part(all.weights, kUsed));
+  const DeviceArray<std::int32_t> count(std::vector<std::int32_t>{n_rows});
+  const DeviceArray<float> hidden(rows * (kUsed + 1) * static_cast<std::size_t>(m.f));
+  const DeviceArray<float> partial(rows * (kUsed + 1) * static_cast<std::size_t>(m.d));
+  const DeviceArray<float> y(rows * static_cast<std::size_t>(m.d));
+  ExpertsArgs args;
+  args.step.n_rows = count.get();
+  args.step.max_rows = max_rows;
+  args.x = x.get();
+  args.ids = ids.get();
+  args.weights = weights.get();
+  args.routed = {m.weights[0]->weight, m.weights[1]->weight, m.weights[2]->weight, m.clamp};
+  args.shared = {m.weights[3]->weight, m.weights[4]->weight, m.weights[5]->weight, m.shared_clamp};
+  args.n_used = kUsed;
+  args.hidden = hidden.get();
+  args.partial = partial.get();
+  args.y = y.get();
+  require_ok(
+      cuda::experts(device().launch(cuda::experts_workspace(args, precision)), args, precision));
+  device().finish();
+  return y.values(static_cast<std::size_t>(n_rows * m.d));
+}
+
+void check_experts(const Model& m, const std::string& what) {
+  const Routing all = routing(kMostRows, m.d, 40);
+  for (const Precision precision : {Precision::exact, Precision::fast}) {
+    const std::vector<float> got = run_experts(m, all, 0, kMostRows, kMostRows, precision);
+    for (std::int32_t r = 0; r < kMostRows; r += 13) {
+      const reference::Vector x(all.x.begin() + static_cast<std::ptrdiff_t>(r * m.d),
+                                all.x.begin() + static_cast<std::ptrdiff_t>((r + 1) * m.d));
+      reference::Vector want = m.one(kExperts, x);
+      for (std::int32_t slot = 0; slot < kUsed; ++slot) {
+        const auto i = static_cast<std::size_t>(r * kUsed + slot);
+        const reference::Vector one = m.one(all.ids[i], x);
+        for (std::size_t k = 0; k < want.size(); ++k) {
+          want[k] += static_cast<double>(all.weights[i]) * one[k];
+        }
+      }
+      double squares = 0, errors = 0, worst = 0;
+      for (std::size_t k = 0; k < want.size(); ++k) {
+        const double error =
+            static_cast<double>(got[static_cast<std::size_t>(r * m.d) + k]) - want[k];
+        squares += want[k] * want[k];
+        errors += error * error;
+        worst = std::max(worst, std::isnan(error) ? 1e9 : std::abs(error));
+      }
+      const double rms = std::sqrt(squares / static_cast<double>(m.d));
+      const bool exact = precision == Precision::exact;
+      const double limit = exact ? 2e-6 : 2e-3;
+      BOOST_TEST(std::sqrt(errors / squares) <= limit, what << " " << name_of(precision) << " row "
+                                                            << r << " rms "
+                                                            << std::sqrt(errors / squares));
+      BOOST_TEST(worst <= 8 * limit * rms,
+                 what << " " << name_of(precision) << " row " << r << " worst " << worst / rms);
+    }
+    for (const std::int32_t rows : {1, 2, 3, 7, 8, 9, 16, 17, 64, 65, 129}) {
+      for (const std::int32_t max_rows : {rows, rows + 2}) {
+        const std::int32_t first = 11 * rows % (kMostRows - rows);
+        const std::vector<float> part = run_experts(m, all, first, rows, max_rows, precision);
+        BOOST_TEST(same_bits(part.data(), got.data() + first * m.d, part.size()),
+                   what << " " << name_of(precision) << ": bits of " << rows << " rows of at most "
+                        << max_rows);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(experts_agree_with_double_precision_and_keep_their_bits) {
+  check_experts({DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 512, 256}, "2-bit mix");
+  check_experts({DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 1024, 768},
+                "wider 2-bit mix");
+  check_experts({DType::q4_k, DType::q4_k, DType::q6_k, DType::q8_0, 512, 256}, "4-bit mix");
+  check_experts({DType::mxfp4, DType::mxfp4, DType::mxfp4, DType::f16, 256, 512}, "MXFP4");
+  check_experts({DType::q2_k, DType::iq2_xxs, DType::q8_0, DType::q8_0, 512, 256},
+                "gate and up of two types");
+  check_experts({DType::q8_0, DType::q8_0, DType::f32, DType::bf16, 512, 96}, "plain downs");
+  check_experts({DType::f32, DType::f32, DType::q4_k, DType::f32, 96, 256}, "plain gates");
+}
+
+BOOST_AUTO_TEST_CASE(an_id_outside_the_experts_gives_nan_in_its_row_only) {
+  const Model m(DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 256, 256);
+  for (const std::int32_t rows : {1, 3, 20, 80}) {
+    for (const std::int32_t id : {-1, kExperts, std::numeric_limits<std::int32_t>::max()}) {
+      Routing bad = routing(rows, m.d, 3);
+      bad.ids[1] = id;
+      const std::vector<float> y = run_experts(m, bad, 0, rows, rows, Precision::exact);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        BOOST_REQUIRE_EQUAL(std::isnan(y[i]), i < static_cast<std::size_t>(m.d));
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_rows_do_nothing) {
+  const Model m(DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 256, 256);
+  const Routing none = routing(1, m.d, 1);
+  for (const std::int32_t max_rows : {1, 4, 70}) {
+    BOOST_TEST(run_experts(m, none, 0, 0, max_rows, Precision::exact).empty());
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test
+
+int main(int argc, char** argv) { return ebb::test::run_on_device(argc, argv); }
