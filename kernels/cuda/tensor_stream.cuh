@@ -111,7 +111,7 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
     }
   };
   int n_columns = 0;
-  // The lane's pieces of staged columns: of column c, and of c + 8 i.
+  // The lane's pieces of staged columns.
   constexpr int kPieces = C::kBlock / 8;  // of a column in a stage, 16 bytes each
   constexpr int kLanePieces = S::kStagesColumns ? kSets * 8 * kPieces / kWarp : 1;
   const auto column_at = [&](int column) {
