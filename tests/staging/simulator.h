@@ -125,7 +125,7 @@ class Simulator {
     }
     const auto n_rows = static_cast<std::int32_t>(pos.size());
     const bool logged = n_rows <= staging_->max_log_rows();
-    staging_->begin_step(pos.data(), seq.data(), n_rows);
+    watched([&] { staging_->begin_step(pos.data(), seq.data(), n_rows); });
     run_moves(staging_->step_moves());
     for (std::int32_t layer = 0; layer < shape_.n_layers; ++layer) {
       compress(layer, pos, seq);
@@ -141,7 +141,7 @@ class Simulator {
       const std::vector<std::set<std::int32_t>> before = residents(layer);
       if (logged) expect(layer, seq, ids, before);
       if (logged && is_demand()) {
-        staging_->resolve(layer);
+        watched([&] { staging_->resolve(layer); });
         run_moves(staging_->layer_moves(layer));
         keeps_selected(layer, seq, ids, before);
       }
@@ -151,8 +151,11 @@ class Simulator {
     for (const auto& [sequence, n] : feeds) {
       sequences_[static_cast<std::size_t>(sequence)].length += n;
     }
-    staging_->digest();
+    watched([&] { staging_->digest(); });
   }
+
+  /// If set, hears true before and false after each call that is part of a step.
+  std::function<void(bool)> watch;
 
   /// Row `slot` of a layer's table entry, -1 if the chunk has none.
   std::int32_t slot_of(std::int32_t sequence, std::int32_t layer, std::int32_t chunk) const {
@@ -186,6 +189,12 @@ class Simulator {
   }
   static void must(bool ok, const std::string& what) {
     if (!ok) throw std::runtime_error(what);
+  }
+  template <class Call>
+  void watched(Call call) const {
+    if (watch) watch(true);
+    call();
+    if (watch) watch(false);
   }
   const Sequence& at(std::int32_t sequence) const {
     return sequences_[static_cast<std::size_t>(sequence)];
