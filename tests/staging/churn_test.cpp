@@ -4,28 +4,13 @@
 #define BOOST_TEST_MODULE staging_churn
 #define BOOST_TEST_DYN_LINK
 #include <boost/test/unit_test.hpp>
-#include <cstdlib>
-#include <new>
 
+#include "tests/staging/count_allocations.h"
 #include "tests/staging/simulator.h"
 
 #ifndef EBB_CHURN_STEPS
 #define EBB_CHURN_STEPS 4000
 #endif
-
-// Counts what is allocated while a step is under way, by this program and the modules it loads.
-namespace {
-bool is_counting = false;
-std::uint64_t n_allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (is_counting) ++n_allocations;
-  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -44,8 +29,8 @@ std::uint64_t churn(StagingMode mode, const std::string& policy, const std::stri
                       std::string("slots = 8\nmax_promotions = 3\nsink_tokens = 1\nstaging = ") +
                           (mode == StagingMode::demand ? "\"demand\"\n" : "\"zero_copy\"\n") +
                           keys);
-  simulator.watch = [](bool begins) { is_counting = begins; };
-  n_allocations = 0;
+  simulator.watch = ebb::test::count_allocations;
+  ebb::test::take_allocations();
   std::mt19937 random(17);
   const auto select = [&](std::int32_t, std::int32_t, std::int32_t n_visible) {
     std::set<std::int32_t> ids;
@@ -82,7 +67,7 @@ std::uint64_t churn(StagingMode mode, const std::string& policy, const std::stri
   const ebb::SwapCounters all = ebb::cli::total(simulator.staging().counters());
   BOOST_TEST(all.born + all.misses - all.pool_reads + all.promotions == all.evictions + all.freed);
   BOOST_TEST(all.evictions > 0U);
-  return n_allocations;
+  return ebb::test::take_allocations();
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ class FakeCompute final : public Compute {
   Status start(PlanId) noexcept override { return ok_status(); }
   Status wait() noexcept override { return ok_status(); }
   ComputeInfo info() const noexcept override { return {}; }
+  std::int64_t launches(PlanId) const noexcept override { return 0; }
+  Result<double> measure_read_rate() noexcept override { return 0.0; }
 
   std::uint64_t allocated = 0;
 
