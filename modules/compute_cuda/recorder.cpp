@@ -542,7 +542,6 @@ Status Recorder::host_call(const HostCallArgs& args) noexcept {
     if (args.function == nullptr) {
       return make_error(Errc::invalid_argument, "host_call: function is null");
     }
-    EBB_TRY(add_pending());
     HostCallArgs* const call = &plan_.calls.emplace_back(args);
     return add("host_call", 0, [call](const Launch& l) {
       return cudaLaunchHostFunc(
