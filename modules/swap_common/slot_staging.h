@@ -31,6 +31,9 @@ class SlotStaging : public Swap {
   SlotStaging(Host& host, const SwapSettings& settings, std::unique_ptr<SwapPolicy> policy)
       : settings_(settings), policy_(std::move(policy)), host_(host) {}
 
+  /// For whoever wants to ask it himself.
+  SwapPolicy& policy() { return *policy_; }
+
   Result<bool> plan(const SessionShape& session, const StagedShape& staged) noexcept override;
   Status open() noexcept override;
   SwapLayout layout() const noexcept override;

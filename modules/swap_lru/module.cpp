@@ -101,8 +101,9 @@ class SwapLru final : public SwapPolicy {
   /// All of them, as far as they may: the latest chunks first.
   std::size_t admit(CacheId, std::span<const std::int32_t> missed,
                     std::span<std::int32_t> out) noexcept override {
-    std::copy_n(missed.rbegin(), out.size(), out.begin());
-    return out.size();
+    const std::size_t n = std::min(missed.size(), out.size());
+    std::copy_n(missed.rbegin(), n, out.begin());
+    return n;
   }
 
   /// The oldest of the layers that have more than their share, then the oldest of the layer itself.
