@@ -125,6 +125,7 @@ Result<std::int32_t> Engine::open_sequence() {
                       shape_.max_sequences);
   }
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());
+  if (swapping_ && observer_) observer_->sequence_opens(sequence);
   if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
   *free = 0;
   return sequence;
@@ -133,6 +134,7 @@ Result<std::int32_t> Engine::open_sequence() {
 void Engine::close_sequence(std::int32_t sequence) {
   if (swapping_) {
     (void)swap_counters();  // a fault of the device is reported by the next step
+    if (observer_) observer_->sequence_closes(sequence);
     swapping_->close_sequence(sequence);
   }
   length_[static_cast<std::size_t>(sequence)] = -1;
@@ -195,6 +197,8 @@ Status Engine::step(std::span<const StepRow> rows) {
   n_out_ = step_host_[1];
   if (swapping_) {
     EBB_TRY(compute_->wait());  // the last step reads its moves and writes its log
+    const auto n = static_cast<std::size_t>(n_rows);
+    if (observer_) observer_->step_begins({pos, n}, {seq, n});
     swapping_->begin_step(pos, seq, n_rows);
   }
   EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
@@ -247,6 +251,7 @@ Result<std::int32_t> Engine::argmax(std::int32_t i) {
 Result<std::span<const SwapCounters>> Engine::swap_counters() {
   if (!swapping_) return std::span<const SwapCounters>();
   EBB_TRY(compute_->wait());
+  if (observer_) observer_->settles();
   swapping_->settle();
   return swapping_->counters();
 }

@@ -15,6 +15,7 @@
 #include "core/host.h"
 #include "core/manifest.h"
 #include "core/module_loader.h"
+#include "core/swap_observer.h"
 
 namespace ebb {
 
@@ -82,6 +83,9 @@ class Engine {
   std::int64_t bytes_read(std::int64_t pos) const { return attention_->bytes_read(pos); }
   /// nullptr when every chunk row stays in compute memory.
   const Swap* swap() const { return swapping_; }
+  StagedShape staged() const { return attention_->staged(shape_); }
+  /// From now on; nullptr for nobody. Not owned.
+  void observe_swap(SwapObserver* observer) { observer_ = observer; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
   Result<std::span<const SwapCounters>> swap_counters();
   /// Bytes by part of the session's one allocation.
@@ -114,6 +118,7 @@ class Engine {
   ModulePtr<Decoder> decoder_;
 
   Swap* swapping_ = nullptr;  // swap_, if it has anything to do
+  SwapObserver* observer_ = nullptr;
   SessionShape shape_;
   ModelShape model_;
   std::vector<std::pair<std::string, std::uint64_t>> parts_;
