@@ -48,6 +48,7 @@ Status Engine::wire(const Manifest& manifest, const ModuleLoader& modules) {
   host_.parts().compute = compute_.get();
   EBB_TRY(load(comm_, manifest, modules));
   host_.parts().comm = comm_.get();
+  EBB_TRY(load(swap_, manifest, modules));
   EBB_TRY(load(attention_, manifest, modules));
   host_.parts().attention = attention_.get();
   EBB_TRY(load(decoder_, manifest, modules));
@@ -62,6 +63,12 @@ Status Engine::wire(const Manifest& manifest, const ModuleLoader& modules) {
   shape_.max_rows = static_cast<std::int32_t>(std::min<std::int64_t>(
       shape_.max_rows, std::max<std::int64_t>(shape_.max_context, shape_.max_sequences)));
   shape_.max_out = std::min(shape_.max_out, shape_.max_rows);
+  if (!swap_) return ok_status();
+  Result<bool> swaps = swap_->plan(shape_, attention_->staged(shape_));
+  if (!swaps) {
+    return Error{swaps.error().code, manifest.path() + ": " + swaps.error().message};
+  }
+  if (*swaps) host_.parts().staging = swapping_ = swap_.get();
   return ok_status();
 }
 
@@ -85,6 +92,7 @@ Status Engine::plan() {
   decoder_->carve(counting, shape_);
   EBB_ASSIGN(std::byte* const memory,
              compute_->allocate(counting.bytes(), "the session's buffers"));
+  if (swapping_) EBB_TRY(swapping_->open());
   Arena arena(memory);
   step_ = carve_step(arena);
   decoder_->carve(arena, shape_);
@@ -116,11 +124,19 @@ Result<std::int32_t> Engine::open_sequence() {
     return make_error(Errc::out_of_memory, "all %d sequences are in use ([engine] max_sequences)",
                       shape_.max_sequences);
   }
+  const auto sequence = static_cast<std::int32_t>(free - length_.begin());
+  if (swapping_ && observer_) observer_->sequence_opens(sequence);
+  if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
   *free = 0;
-  return static_cast<std::int32_t>(free - length_.begin());
+  return sequence;
 }
 
 void Engine::close_sequence(std::int32_t sequence) {
+  if (swapping_) {
+    (void)swap_counters();  // a fault of the device is reported by the next step
+    if (observer_) observer_->sequence_closes(sequence);
+    swapping_->close_sequence(sequence);
+  }
   length_[static_cast<std::size_t>(sequence)] = -1;
 }
 
@@ -177,11 +193,18 @@ Status Engine::step(std::span<const StepRow> rows) {
   step_host_[1] = n_out;
   // Rank 0 decides what all ranks feed.
   EBB_TRY(comm_->broadcast(std::as_writable_bytes(std::span(step_host_)), 0));
-  EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
-                          step_host_.size() * sizeof(std::int32_t)));
   const std::int32_t n_rows = step_host_[0];
   n_out_ = step_host_[1];
-  EBB_TRY(compute_->run(plan_for(std::max(n_rows, n_out_))));
+  if (swapping_) {
+    EBB_TRY(compute_->wait());  // the last step reads its moves and writes its log
+    const auto n = static_cast<std::size_t>(n_rows);
+    if (observer_) observer_->step_begins({pos, n}, {seq, n});
+    swapping_->begin_step(pos, seq, n_rows);
+  }
+  EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
+                          step_host_.size() * sizeof(std::int32_t)));
+  EBB_TRY(compute_->start(plan_for(std::max(n_rows, n_out_))));
+  if (swapping_) swapping_->digest();
   for (std::int32_t i = 0; i < n_rows; ++i) {
     length_[static_cast<std::size_t>(seq[i])] = pos[i] + 1;
   }
@@ -201,6 +224,7 @@ Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t 
                       static_cast<long long>(n_tokens), static_cast<long long>(shape_.max_context));
   }
   EBB_TRY(attention_->fill(sequence, n_tokens, seed));
+  if (swapping_) swapping_->fill(sequence, n_tokens);
   length_[static_cast<std::size_t>(sequence)] = n_tokens;
   return ok_status();
 }
@@ -222,6 +246,14 @@ Result<std::int32_t> Engine::argmax(std::int32_t i) {
   std::int32_t id = -1;
   EBB_TRY(compute_->read(&id, decoder_->results().argmax + i, sizeof(id)));
   return id;
+}
+
+Result<std::span<const SwapCounters>> Engine::swap_counters() {
+  if (!swapping_) return std::span<const SwapCounters>();
+  EBB_TRY(compute_->wait());
+  if (observer_) observer_->settles();
+  swapping_->settle();
+  return swapping_->counters();
 }
 
 Result<bool> Engine::prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
@@ -248,6 +280,7 @@ std::vector<std::pair<const ModuleDescriptor*, std::string>> Engine::modules() c
   add(tokenizer_);
   add(compute_);
   add(comm_);
+  add(swap_);
   add(attention_);
   add(decoder_);
   return all;

@@ -10,10 +10,12 @@
 #include "core/api/comm.h"
 #include "core/api/decoder.h"
 #include "core/api/loader.h"
+#include "core/api/swap.h"
 #include "core/api/tokenizer.h"
 #include "core/host.h"
 #include "core/manifest.h"
 #include "core/module_loader.h"
+#include "core/swap_observer.h"
 
 namespace ebb {
 
@@ -79,6 +81,13 @@ class Engine {
   std::int64_t launches(std::int32_t n_rows) const { return compute_->launches(plan_for(n_rows)); }
   double weight_bytes(std::int64_t n_rows) const { return decoder_->weight_bytes(n_rows); }
   std::int64_t bytes_read(std::int64_t pos) const { return attention_->bytes_read(pos); }
+  /// nullptr when every chunk row stays in compute memory.
+  const Swap* swap() const { return swapping_; }
+  StagedShape staged() const { return attention_->staged(shape_); }
+  /// From now on; nullptr for nobody. Not owned.
+  void observe_swap(SwapObserver* observer) { observer_ = observer; }
+  /// What swapping did so far, by layer; empty without. Waits for the last step.
+  Result<std::span<const SwapCounters>> swap_counters();
   /// Bytes by part of the session's one allocation.
   const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
   /// The modules in the order of wiring, with the files they came from.
@@ -104,9 +113,12 @@ class Engine {
   ModulePtr<Tokenizer> tokenizer_;
   ModulePtr<Compute> compute_;
   ModulePtr<Comm> comm_;
+  ModulePtr<Swap> swap_;
   ModulePtr<Attention> attention_;
   ModulePtr<Decoder> decoder_;
 
+  Swap* swapping_ = nullptr;  // swap_, if it has anything to do
+  SwapObserver* observer_ = nullptr;
   SessionShape shape_;
   ModelShape model_;
   std::vector<std::pair<std::string, std::uint64_t>> parts_;

@@ -25,11 +25,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::size_t kMaxChain = 16;  // files that extend one another
 
-// Sections; the first five name modules that every manifest needs, the sixth one that it may have.
-constexpr std::string_view kSections[] = {"loader",    "compute", "comm",    "attention", "decoder",
-                                          "tokenizer", "engine",  "modules", "sampling"};
+// Sections; the first five name modules that every manifest needs, the next two may be absent.
+constexpr std::string_view kSections[] = {"loader",  "compute",   "comm", "attention",
+                                          "decoder", "tokenizer", "swap", "engine",
+                                          "modules", "sampling"};
 constexpr std::size_t kRequired = 5;
-constexpr std::size_t kModules = 6;
+constexpr std::size_t kModules = 7;
 
 Error bad(std::string_view where, std::string_view why, Errc code = Errc::invalid_argument) {
   return Error{code, fmt::format("{}: {}", where, why)};

@@ -55,9 +55,10 @@ class Manifest {
   /// [modules] path, or "" if the manifest leaves it to the program.
   const std::string& modules_folder() const { return modules_folder_; }
 
-  /// The choice of section `kind`, or nullptr: only [tokenizer] may be absent.
+  /// The choice of section `kind`, or nullptr: [tokenizer] and [swap] may be absent.
   const ModuleChoice* module(std::string_view kind) const;
-  /// The keys of a section that is present, without `module`. Fresh at every call; outlives this.
+  /// The keys of a section that is present, without `module`. Fresh at every call; outlives
+  /// this.
   std::unique_ptr<Options> options(std::string_view kind) const;
 
   /// The merged manifest as TOML, keys in order: what to write beside results. Relative paths stand

@@ -102,6 +102,14 @@ class TomlOptions final : public Options {
     return read<std::int64_t>(key, fallback, want("an integer", low, high), int_in(low, high));
   }
 
+  std::int64_t get_int_or_auto(std::string_view key, std::int64_t fallback, std::int64_t low,
+                               std::int64_t high) noexcept override {
+    return read<std::int64_t>(key, fallback, want("\"auto\" or an integer", low, high),
+                              [&](const toml::node& node) {
+                                return text_of(node) == "auto" ? 0 : int_in(low, high)(node);
+                              });
+  }
+
   double get_float(std::string_view key, double fallback, double low,
                    double high) noexcept override {
     return read<double>(key, fallback, want("a number", low, high), float_in(low, high));

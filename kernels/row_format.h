@@ -119,4 +119,12 @@ EBB_HD inline std::byte* row_at(const RowStore& store, std::int32_t seq, std::in
   return store.data + seq * store.sequence_bytes + row * store.row_bytes;
 }
 
+/// Address of the row's slot, nullptr if it has none.
+EBB_HD inline std::byte* slot_at(const RowStore& store, const SlotStore& slots, std::int32_t seq,
+                                 std::int64_t row) {
+  if (slots.slot_of == nullptr) return nullptr;
+  const std::int32_t slot = slots.slot_of[seq * store.n_rows + row];
+  return slot < 0 ? nullptr : slots.slots + seq * slots.sequence_bytes + slot * store.row_bytes;
+}
+
 }  // namespace ebb

@@ -10,9 +10,12 @@ max_interface_lines=150
 failed=0
 fail() { echo "check_core: $*" >&2; failed=1; }
 
-shopt -s nullglob
-interfaces=(core/api/*.h)
-mechanism=(core/*.h core/*.cpp)
+shopt -s nullglob globstar
+interfaces=(core/api/**/*.h)
+mechanism=()
+for file in core/**/*.h core/**/*.cpp; do
+  [[ $file == core/api/* ]] || mechanism+=("$file")
+done
 files=("${mechanism[@]}" "${interfaces[@]}")
 ((${#files[@]} > 0)) || { echo "check_core: no core/ in $PWD" >&2; exit 1; }
 

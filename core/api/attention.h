@@ -16,6 +16,14 @@ struct AttentionIo {
   float* out = nullptr;       ///< [rows, n_heads, d_head] out, rotated back
 };
 
+/// The chunk rows that may be staged: those of `n_layers` layers that are alike.
+struct StagedShape {
+  std::int32_t n_layers = 0;
+  std::int32_t ratio = 1;  ///< tokens of a chunk
+  std::int32_t top_k = 0;  ///< chunks that one row of a step selects, at most
+  std::int64_t row_bytes = 0;
+};
+
 /// Everything between the query/key-value projections and the output projection of every layer:
 /// window, chunks, index, selection, softmax. Holds the sequences' state.
 /// A sequence needs no reset: what a row may read is decided by its position alone.
@@ -23,6 +31,8 @@ class Attention : public Module {
  public:
   static constexpr const char* kKind = "attention";
 
+  /// What Host::staging() is for, if it is there when carve is called.   Thread: [startup]
+  virtual StagedShape staged(const SessionShape& shape) const noexcept = 0;
   /// Imports this module's weights; everything was checked in create. With `qat_simulation`, rounds
   /// rows, index keys and index queries as in training.   Source: 3.9   Thread: [startup]
   virtual Status load(bool qat_simulation) noexcept = 0;

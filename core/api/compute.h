@@ -34,6 +34,10 @@ class Compute : public Module {
   /// Errors: out_of_memory with the figure asked for and the one allowed.   Thread: [startup]
   virtual Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept = 0;
 
+  /// Zeroed host memory that plans read and write where it lies; the caller may too, while none of
+  /// them runs. Otherwise as allocate().   Thread: [startup]
+  virtual Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept = 0;
+
   /// Makes a stored tensor usable by ops: ne {in, out} or {in, out, experts}. On the CPU the bytes
   /// stay where the loader has them, which must outlive this module's plans.   Thread: [startup]
   virtual Result<Weight> import_matrix(const TensorView& tensor) noexcept = 0;
@@ -49,9 +53,11 @@ class Compute : public Module {
   /// Starts a plan; the recorder is valid until end_plan.   Thread: [startup]
   virtual Result<Ops*> begin_plan() noexcept = 0;
   virtual Result<PlanId> end_plan() noexcept = 0;
-  /// Runs a plan; returns when its results may be read.   Thread: [decode]
+  /// Starts a plan, to run after those before it; read() and wait() wait for it.  Thread: [decode]
   /// Errors: device; the session is over then.
-  virtual Status run(PlanId plan) noexcept = 0;
+  virtual Status start(PlanId plan) noexcept = 0;
+  /// Returns when all that was started is done.
+  virtual Status wait() noexcept = 0;
 
   virtual ComputeInfo info() const noexcept = 0;
   /// What one run of a plan is made of: nodes of a graph, phases of a pool.

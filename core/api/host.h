@@ -18,8 +18,8 @@ enum class LogLevel { debug, info, warning, error };
 enum class ThreadTag { startup, decode, copy };
 
 /// Services a module may use; handed to create and valid until the module is destroyed.
-/// The parts are wired in the order loader, tokenizer, compute, comm, attention, decoder: each of
-/// them may ask for the ones before it. A part that is not wired yet is nullptr.
+/// The parts are wired in the order loader, tokenizer, compute, comm, swap, attention, decoder:
+/// each of them may ask for the ones before it. A part that is not wired yet is nullptr.
 class Host {
  public:
   virtual ~Host() = default;

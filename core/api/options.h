@@ -22,6 +22,9 @@ class Options {
   virtual bool get_bool(std::string_view key, bool fallback) noexcept = 0;
   virtual std::int64_t get_int(std::string_view key, std::int64_t fallback, std::int64_t low,
                                std::int64_t high) noexcept = 0;
+  /// As get_int, and the text "auto" gives 0.
+  virtual std::int64_t get_int_or_auto(std::string_view key, std::int64_t fallback,
+                                       std::int64_t low, std::int64_t high) noexcept = 0;
   virtual double get_float(std::string_view key, double fallback, double low,
                            double high) noexcept = 0;
   /// Bytes: an integer, or text such as "64KiB", "16GiB" (powers of 1024) or "5GB" (of 1000).

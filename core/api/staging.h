@@ -48,17 +48,15 @@ struct SelectionLog {
 };
 
 /// Keeps chunk rows in the host pool and the ones in use in slots. The attention module asks for it
-/// by Host::staging() and records what it says; the core drives it between steps.
-/// Layers are counted among the staged ones, in the order of carve_layer.
+/// by Host::staging() and records what it says; the core drives it between steps (swap.h).
+/// Layers are counted among the staged ones (StagedShape).
 class Staging {
  public:
   virtual ~Staging() = default;
 
   virtual StagingMode mode() const noexcept = 0;
-  /// Takes tables and slots of the next layer from the arena, and, when the arena is not counting,
-  /// its part of the pool. All layers have the same row_bytes, ratio and top_k.   Thread: [startup]
-  virtual StagedRows carve_layer(Arena& arena, const SessionShape& shape, std::int32_t ratio,
-                                 std::int32_t top_k, std::int64_t row_bytes) noexcept = 0;
+  /// Takes a layer's tables and slots from the arena, the layers in order.   Thread: [startup]
+  virtual StagedRows carve_layer(Arena& arena, std::int32_t layer) noexcept = 0;
   /// Rows of a step beyond this are not logged: such a step is prefill.
   virtual std::int32_t max_log_rows() const noexcept = 0;
 

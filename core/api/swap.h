@@ -1,75 +1,73 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/api/attention.h"
 #include "core/api/module.h"
+#include "core/api/staging.h"
 
 namespace ebb {
 
-/// Sizes that a policy may allocate from, in open().
-struct SwapShape {
-  std::int32_t n_layers = 0;       ///< layers whose chunks are staged
-  std::int32_t max_sequences = 1;  ///< each has slots of its own
-  std::int64_t n_chunks = 0;       ///< per layer and sequence
-  std::int64_t n_slots = 0;        ///< per sequence, for all its layers together
-  std::int32_t top_k = 0;          ///< chunks that one query selects in one layer, at most
+/// What swapping did in one layer. Steps of prefill count in born, evictions and stores only.
+///   hits + misses = distinct
+///   born + misses - pool_reads + promotions + prefetched = evictions + freed + slots in use
+///   h2d_bytes = (misses + promotions + prefetched) * row bytes;  d2h_bytes = stores * row bytes
+struct SwapCounters {
+  std::uint64_t selections = 0;        ///< by every row of a step
+  std::uint64_t distinct = 0;          ///< selected, once per step and sequence
+  std::uint64_t hits = 0, misses = 0;  ///< had a slot when the step looked for it; had none
+  std::uint64_t pool_reads = 0;        ///< misses that attention read from the pool
+  std::uint64_t born = 0;              ///< slots given to chunks as they were completed
+  std::uint64_t promotions = 0;        ///< slots given after a read from the pool
+  std::uint64_t prefetched = 0;        ///< slots given because scores foresaw a use
+  std::uint64_t evictions = 0;         ///< slots taken for another chunk
+  std::uint64_t freed = 0;             ///< slots of sequences that were closed
+  std::uint64_t stores = 0;            ///< chunks written to the pool
+  std::uint64_t h2d_bytes = 0, d2h_bytes = 0;
+  std::uint64_t refused = 0;   ///< answers of the policy that could not be followed
+  std::uint64_t stall_us = 0;  ///< in which a step waited for the host to decide
 };
 
-/// The chunks of one layer of one sequence.
-struct CacheId {
-  std::int32_t sequence = 0;
-  std::int32_t layer = 0;  ///< among the staged ones
+struct SwapLayout {
+  StagingMode mode = StagingMode::resident;
+  std::int32_t n_layers = 0;
+  std::int64_t n_chunks = 0;     ///< per layer and sequence
+  std::int64_t n_slots = 0;      ///< the same
+  std::uint64_t pool_bytes = 0;  ///< host memory
 };
 
-struct ChunkId {
-  std::int32_t layer = 0;
-  std::int32_t chunk = 0;
-};
-
-/// Why a chunk got a slot.
-enum class SlotReason : std::int32_t { born, demanded, promoted, prefetched };
-
-/// What a policy may ask about the state of a sequence's slots.
-class SlotView {
- public:
-  virtual ~SlotView() = default;
-  virtual bool resident(ChunkId id) const noexcept = 0;
-  /// Resident, and not needed by the step at hand (selected, newest or sink).
-  virtual bool evictable(ChunkId id) const noexcept = 0;
-  virtual std::int64_t free_slots() const noexcept = 0;
-};
-
-/// Decides who stays in the slots. It is told of every change and asked for victims; it never moves
-/// anything itself. Whatever it answers changes speed only: the core checks each answer, refuses
-/// the wrong ones with the module's name in the log, and goes on without them.
-/// The same object runs in the engine and in replay. No call may allocate after open().
-/// Thread: [startup] open; the rest on one thread at a time.
-class SwapPolicy : public Module {
+/// Keeps the chunk rows of a session in host memory and the ones in use in slots: how attention
+/// reaches them is Staging; when what moves is driven by the core. A step is begin_step(), the
+/// start of its plan, digest(). Whatever a module decides changes speed and never results. Thread:
+/// [startup], then [decode]
+class Swap : public Module, public Staging {
  public:
   static constexpr const char* kKind = "swap";
 
-  virtual Status open(const SwapShape& shape) noexcept = 0;
-  /// The sequence ended: nothing of it is resident any more.
-  virtual void forget(std::int32_t sequence) noexcept = 0;
+  /// Sizes everything and allocates nothing that grows with the context. False if every row stays
+  /// in compute memory: the manifest says so, or the slots would hold all chunks. Errors: too few
+  /// slots for what one row selects; more host memory than allowed.
+  virtual Result<bool> plan(const SessionShape& session, const StagedShape& staged) noexcept = 0;
+  /// Takes host memory: between the two carves of an arena.
+  virtual Status open() noexcept = 0;
+  virtual SwapLayout layout() const noexcept = 0;
 
-  /// One step's distinct selections of a layer, ascending; residency is that of the step's start.
-  virtual void selected(CacheId cache, std::span<const std::int32_t> chunks,
-                        const SlotView& slots) noexcept = 0;
-  virtual void inserted(CacheId cache, std::int32_t chunk, SlotReason reason) noexcept = 0;
-  virtual void evicted(CacheId cache, std::int32_t chunk) noexcept = 0;
-  /// Scores of the sequence's chunks for the tokens to come, [n] by chunk; larger is likelier.
-  virtual void scored(std::int32_t sequence, std::span<const float> scores) noexcept = 0;
-
-  /// zero_copy: of the chunks that were read from the pool, those worth a slot, best first, in
-  /// `out`; returns how many. out.size() is the number of moves left in this step.
-  virtual std::size_t admit(CacheId cache, std::span<const std::int32_t> missed,
-                            std::span<std::int32_t> out) noexcept = 0;
-  /// Chunks of the sequence to give up, in any layer, so that `cache` gets out.size() slots: all
-  /// different, all evictable. Fewer than asked for is allowed.
-  virtual std::size_t victims(CacheId cache, std::span<ChunkId> out,
-                              const SlotView& slots) noexcept = 0;
+  /// Empties the tables for a sequence that begins.
+  virtual Status open_sequence(std::int32_t sequence) noexcept = 0;
+  /// The pool holds the chunks of n_tokens tokens that were not fed (Attention::fill).
+  virtual void fill(std::int32_t sequence, std::int64_t n_tokens) noexcept = 0;
+  /// All steps are settled.
+  virtual void close_sequence(std::int32_t sequence) noexcept = 0;
+  /// The step before is over. Gives slots to the chunks that these rows complete; writes the moves.
+  virtual void begin_step(const std::int32_t* pos, const std::int32_t* seq,
+                          std::int32_t n_rows) noexcept = 0;
+  /// While the step runs: learns from the log of the one before it.
+  virtual void digest() noexcept = 0;
+  /// The last step is over: learns from it now.
+  virtual void settle() noexcept = 0;
+  /// By layer, of settled steps.
+  virtual std::span<const SwapCounters> counters() const noexcept = 0;
 };
 
 }  // namespace ebb

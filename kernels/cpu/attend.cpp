@@ -297,6 +297,7 @@ Status add_attend(PhaseList& list, const AttendArgs& args) {
   if (args.chunks.data != nullptr) {
     EBB_ASSIGN(plan.chunk_rot,
                check_store("attend", "chunks", args.chunks, args.d, args.n_pairs, Rounding::none));
+    EBB_TRY(check_slots("attend", args.chunks, args.slots));
     EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
     if (args.ids != nullptr) {
       EBB_TRY(check_pointers("attend", {{"count", args.count}}));

@@ -98,8 +98,10 @@ inline const std::byte* key_row(const AttendArgs& a, std::int32_t seq, const Key
   if (key < keys.n_window) {
     return row_at(a.ring, seq, ring_index(keys.window_first + key, a.ring.n_rows));
   }
-  const std::int32_t chunk = key - keys.n_window;
-  return row_at(a.chunks, seq, keys.ids != nullptr ? keys.ids[chunk] : chunk);
+  const std::int32_t at = key - keys.n_window;
+  const std::int32_t chunk = keys.ids != nullptr ? keys.ids[at] : at;
+  const std::byte* const slot = slot_at(a.chunks, a.slots, seq, chunk);
+  return slot != nullptr ? slot : row_at(a.chunks, seq, chunk);
 }
 
 /// Points `rows` at the keys [first, first + n) of the list, decoding where needed.

@@ -31,6 +31,13 @@ Result<std::int32_t> check_store(const char* op, const char* name, const RowStor
   return n_rot;
 }
 
+Status check_slots(const char* op, const RowStore& store, const SlotStore& slots) {
+  if (slots.slot_of == nullptr) return ok_status();
+  EBB_TRY(check_pointers(op, {{"slots", slots.slots}}));
+  return check_range(op, "bytes of a sequence's slots", slots.sequence_bytes, store.row_bytes,
+                     INT64_MAX);
+}
+
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs) {
   if ((rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4) &&
       (d & (d - 1)) != 0) {

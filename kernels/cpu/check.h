@@ -51,6 +51,9 @@ inline Status check_step(const char* op, const StepView& step) {
 Result<std::int32_t> check_store(const char* op, const char* name, const RowStore& store,
                                  std::int32_t d, std::int32_t n_pairs, Rounding rounding);
 
+/// Slots, if there are any, hold rows of `store`.
+Status check_slots(const char* op, const RowStore& store, const SlotStore& slots);
+
 /// Rounding must suit the width: a Hadamard transform wants a power of two.
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
 

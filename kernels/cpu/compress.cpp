@@ -85,8 +85,10 @@ void emit_rows(const CompressPlan& plan, std::int64_t first, std::int64_t last,
     const std::int64_t chunk = pos / a.ratio;
     EBB_ASSERT(chunk < a.rows.n_rows);
     HWY_DYNAMIC_DISPATCH(Pool)(a, static_cast<std::int32_t>(r), raw);
-    finish_row(finish, raw, a.cos_sin + r * a.n_pairs * 2, raw,
-               row_at(a.rows, a.step.seq[r], chunk));
+    std::byte* const stored = row_at(a.rows, a.step.seq[r], chunk);
+    finish_row(finish, raw, a.cos_sin + r * a.n_pairs * 2, raw, stored);
+    std::byte* const slot = slot_at(a.rows, a.slots, a.step.seq[r], chunk);
+    if (slot != nullptr) std::memcpy(slot, stored, static_cast<std::size_t>(a.rows.row_bytes));
   }
 }
 
@@ -124,6 +126,7 @@ Status add_compress(PhaseList& list, const CompressArgs& args) {
   CompressPlan plan{args, 0};
   EBB_ASSIGN(plan.n_rot,
              check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
+  EBB_TRY(check_slots("compress", args.rows, args.slots));
   const std::int64_t per_chunk = compress_slots(args) * static_cast<std::int64_t>(args.d);
   list.push_back(std::make_unique<BlockPhase<CompressPlan>>(
       "compress", plan, args.step.n_rows, 1,

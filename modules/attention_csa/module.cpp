@@ -2,6 +2,11 @@
 // layer compresses, one row per complete chunk, one index key per chunk (ratio 4) and the
 // compressor's state. Every row of a step goes through the same ops in the same order whatever the
 // step's size, so prefill in any chunking and decode leave the same state.
+//
+// Where the host stages chunk rows, those of the ratio-4 layers are in its pool, and in slots as
+// far as its tables say; whichever of the two a row is read from, its bytes are the same.
+// Selections of a decode step go to its log: layer by layer where the host decides within the step
+// (demand), at once behind the last layer where it learns from them later (zero_copy).
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +16,7 @@
 #include "core/api/attention.h"
 #include "core/api/host.h"
 #include "core/api/loader.h"
+#include "core/api/staging.h"
 #include "kernels/ops/ops.h"
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
@@ -40,6 +46,8 @@ struct Layer {
   RowStore ring;
   Compressor chunks;
   // Ratio 4 only.
+  std::int32_t staged = -1;  // number among the staged layers
+  SlotStore slots;           // of chunks.rows
   Compressor index;
   Weight index_query;   // [n_index_heads * d_index, q_rank]
   Weight index_weight;  // [n_index_heads, d_model]
@@ -70,7 +78,8 @@ class AttentionCsa final : public Attention {
   }
 
   AttentionCsa(Host& host, Config config, RowFormat kv_format, RowFormat index_format)
-      : loader_(*host.loader()),
+      : host_(host),
+        loader_(*host.loader()),
         compute_(*host.compute()),
         config_(std::move(config)),
         kv_format_(kv_format),
@@ -104,19 +113,31 @@ class AttentionCsa final : public Attention {
     return ok_status();
   }
 
+  StagedShape staged(const SessionShape& shape) const noexcept override {
+    const auto n = std::count(config_.ratio.begin(), config_.ratio.end(), 4);
+    return {static_cast<std::int32_t>(n), 4, top_k(shape),
+            row_bytes(kv_format_, config_.d_head, config_.n_rot)};
+  }
+
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     const std::int64_t rows = shape.max_rows;
-    // Whoever may choose more chunks than there can be takes all of them.
-    top_k_ = static_cast<std::int32_t>(
-        std::min<std::int64_t>(config_.top_k, (shape.max_context + 3) / 4));
+    top_k_ = top_k(shape);
+    staging_ = host_.staging();
+    n_staged_ = 0;
     for (Layer& layer : layers_) {
       layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, config_.n_rot,
                              kv_format_, "window rows");
       if (layer.ratio == 0) continue;
       carve_compressor(layer.chunks, arena, shape, layer.ratio, config_.d_head);
       const std::int64_t n_chunks = (shape.max_context + layer.ratio - 1) / layer.ratio;
-      layer.chunks.rows = row_store(arena, shape, n_chunks, config_.d_head, config_.n_rot,
-                                    kv_format_, layer.ratio == 4 ? "csa rows" : "hca rows");
+      layer.staged = layer.ratio == 4 && staging_ != nullptr ? n_staged_++ : -1;
+      layer.slots = {};
+      if (layer.staged >= 0) {
+        carve_staged(layer, arena);
+      } else {
+        layer.chunks.rows = row_store(arena, shape, n_chunks, config_.d_head, config_.n_rot,
+                                      kv_format_, layer.ratio == 4 ? "csa rows" : "hca rows");
+      }
       if (layer.ratio != 4) continue;
       carve_compressor(layer.index, arena, shape, layer.ratio, config_.d_index);
       layer.index.rows =
@@ -145,12 +166,14 @@ class AttentionCsa final : public Attention {
     index_weight_ = arena.take<float>(rows * config_.n_index_heads, "attention scratch");
     ids_ = arena.take<std::int32_t>(rows * top_k_, "attention scratch");
     count_ = arena.take<std::int32_t>(rows, "attention scratch");
+    if (n_staged_ > 0) log_ = arena.take<std::int32_t>(n_staged_ * log_values(), "selection log");
   }
 
   Status plan_step(Ops& ops, const StepView& step) noexcept override {
     const std::uint64_t bytes = window_frequency_.size() * sizeof(double);
     EBB_TRY(compute_.write(window_frequency_memory_, window_frequency_.data(), bytes));
     EBB_TRY(compute_.write(chunk_frequency_memory_, chunk_frequency_.data(), bytes));
+    if (n_staged_ > 0) EBB_TRY(ops.move_rows({staging_->step_moves()}));
     for (const Angles* angles : {&window_angles_, &query_angles_, &csa_angles_, &hca_angles_}) {
       EBB_TRY(ops.rope_table(
           {step, angles->frequency, config_.n_rot / 2, angles->offset, angles->cos_sin}));
@@ -179,8 +202,10 @@ class AttentionCsa final : public Attention {
       attend.ratio = layer.ratio;
     }
     if (layer.ratio == 4) {
-      attend.ids = ids_;
-      attend.count = count_;
+      const SelectionLog chosen = selections(layer, step);
+      attend.slots = layer.slots;
+      attend.ids = chosen.ids;
+      attend.count = chosen.count;
       attend.top_k = top_k_;
     }
     attend.sink = layer.sink;
@@ -272,6 +297,51 @@ class AttentionCsa final : public Attention {
     return random.fill(compressor.state_gate + sequence * values, values);
   }
 
+  /// Whoever may choose more chunks than there can be takes all of them.
+  std::int32_t top_k(const SessionShape& shape) const {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(config_.top_k, (shape.max_context + 3) / 4));
+  }
+
+  void carve_staged(Layer& layer, Arena& arena) const {
+    RowStore& rows = layer.chunks.rows;
+    const StagedRows staged = staging_->carve_layer(arena, layer.staged);
+    rows.format = kv_format_;
+    rows.row_bytes = staged.row_bytes;
+    rows.data = staged.pool;
+    rows.n_rows = staged.n_chunks;
+    rows.sequence_bytes = staged.n_chunks * rows.row_bytes;
+    layer.slots = {staged.slot_of, staged.slots, staged.n_slots * rows.row_bytes};
+  }
+
+  /// int32 values of one layer's log: ids, then counts.
+  std::int64_t log_values() const {
+    return std::int64_t{staging_->max_log_rows()} * (std::int64_t{top_k_} + 1);
+  }
+  bool is_logged(const Layer& layer, const StepView& step) const {
+    return layer.staged >= 0 && step.max_rows <= staging_->max_log_rows();
+  }
+  /// Where a layer's selections are in compute memory: scratch, or the twin of its log.
+  SelectionLog selections(const Layer& layer, const StepView& step) const {
+    if (!is_logged(layer, step)) return {ids_, count_};
+    std::int32_t* const ids = log_ + layer.staged * log_values();
+    return {ids, ids + std::int64_t{staging_->max_log_rows()} * top_k_};
+  }
+  /// Hands the selections of a layer to the host.
+  Status plan_log(Ops& ops, const StepView& step, const Layer& layer) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(log_values()) * sizeof(std::int32_t);
+    if (staging_->mode() == StagingMode::zero_copy) {
+      if (layer.staged + 1 < n_staged_) return ok_status();
+      return ops.copy({staging_->log(0).ids, log_, static_cast<std::uint64_t>(n_staged_) * bytes});
+    }
+    EBB_TRY(ops.copy({staging_->log(layer.staged).ids, selections(layer, step).ids, bytes}));
+    EBB_TRY(ops.host_call({[](void* staging, std::int32_t staged) noexcept {
+                             static_cast<Staging*>(staging)->resolve(staged);
+                           },
+                           staging_, layer.staged}));
+    return ops.move_rows({staging_->layer_moves(layer.staged)});
+  }
+
   static void carve_compressor(Compressor& compressor, Arena& arena, const SessionShape& shape,
                                std::int32_t ratio, std::int32_t d) {
     const std::int64_t values = state_values(ratio, d);
@@ -296,8 +366,10 @@ class AttentionCsa final : public Attention {
     }
     EBB_TRY(ops.matmul(project));
     const Angles& angles = is_csa ? csa_angles_ : hca_angles_;
-    EBB_TRY(ops.compress(compress_args(step, layer.chunks, layer.ratio, config_.d_head, scratch_kv_,
-                                       scratch_gate_, angles, kv_rounding_)));
+    CompressArgs chunks = compress_args(step, layer.chunks, layer.ratio, config_.d_head,
+                                        scratch_kv_, scratch_gate_, angles, kv_rounding_);
+    chunks.slots = layer.slots;
+    EBB_TRY(ops.compress(chunks));
     if (!is_csa) return ok_status();
     EBB_TRY(ops.compress(compress_args(step, layer.index, layer.ratio, config_.d_index,
                                        scratch_index_kv_, scratch_index_gate_, angles,
@@ -322,9 +394,11 @@ class AttentionCsa final : public Attention {
     select.d = config_.d_index;
     select.ratio = layer.ratio;
     select.top_k = top_k_;
-    select.ids = ids_;
-    select.count = count_;
-    return ops.select(select);
+    const SelectionLog chosen = selections(layer, step);
+    select.ids = chosen.ids;
+    select.count = chosen.count;
+    EBB_TRY(ops.select(select));
+    return is_logged(layer, step) ? plan_log(ops, step, layer) : ok_status();
   }
 
   CompressArgs compress_args(const StepView& step, const Compressor& compressor, std::int32_t ratio,
@@ -349,6 +423,7 @@ class AttentionCsa final : public Attention {
     return args;
   }
 
+  Host& host_;
   const Loader& loader_;
   Compute& compute_;
   const Config config_;
@@ -359,7 +434,9 @@ class AttentionCsa final : public Attention {
   Rounding kv_rounding_ = Rounding::none;
   Rounding index_rounding_ = Rounding::none;
   std::vector<Layer> layers_;
-  std::int32_t top_k_ = 0;  // of the session
+  std::int32_t top_k_ = 0;      // of the session
+  Staging* staging_ = nullptr;  // of the session; nullptr: no layer is staged
+  std::int32_t n_staged_ = 0;
 
   // Compute memory, carved per session; scratch is shared by all layers.
   double* window_frequency_memory_ = nullptr;
@@ -376,6 +453,7 @@ class AttentionCsa final : public Attention {
   float* index_weight_ = nullptr;        // [rows, n_index_heads]
   std::int32_t* ids_ = nullptr;          // [rows, top_k]
   std::int32_t* count_ = nullptr;        // [rows]
+  std::int32_t* log_ = nullptr;          // [n_staged, log_values()]: ids [log rows, top_k], counts
 };
 
 }  // namespace

@@ -92,21 +92,13 @@ class ComputeCpu final : public Compute {
           settings_.memory_limit > 0 ? "memory_limit is" : "the machine has",
           static_cast<unsigned long long>(limit));
     }
-    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) {
-      return make_error(Errc::out_of_memory, "compute_cpu: no %llu bytes for %s",
-                        static_cast<unsigned long long>(bytes), what);
-    }
-    try {
-      mappings_.emplace_back(static_cast<std::byte*>(data), bytes);
-    } catch (const std::bad_alloc&) {
-      munmap(data, bytes);
-      return make_error(Errc::out_of_memory, "compute_cpu: no memory left");
-    }
+    EBB_ASSIGN(std::byte* const data, map(bytes, what));
     allocated_ += bytes;
-    if (settings_.poison) std::memset(data, 0xFF, bytes);
-    return static_cast<std::byte*>(data);
+    return data;
+  }
+
+  Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept override {
+    return map(std::max<std::uint64_t>(bytes, 1), what);
   }
 
   Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
@@ -190,12 +182,13 @@ class ComputeCpu final : public Compute {
     }
   }
 
-  Status run(PlanId id) noexcept override {
+  Status start(PlanId id) noexcept override {
     EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
     Plan& plan = plans_[static_cast<std::size_t>(id.v)];
     pool_.run(plan.phases, plan.seconds);
     return ok_status();
   }
+  Status wait() noexcept override { return ok_status(); }
 
   ComputeInfo info() const noexcept override {
     ComputeInfo info;
@@ -226,6 +219,23 @@ class ComputeCpu final : public Compute {
   }
 
  private:
+  Result<std::byte*> map(std::uint64_t bytes, const char* what) {
+    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
+      return make_error(Errc::out_of_memory, "compute_cpu: no %llu bytes for %s",
+                        static_cast<unsigned long long>(bytes), what);
+    }
+    try {
+      mappings_.emplace_back(static_cast<std::byte*>(data), bytes);
+    } catch (const std::bad_alloc&) {
+      munmap(data, bytes);
+      return make_error(Errc::out_of_memory, "compute_cpu: no memory left");
+    }
+    if (settings_.poison) std::memset(data, 0xFF, bytes);
+    return static_cast<std::byte*>(data);
+  }
+
   void log_profile() {
     std::map<std::string, double> by_name;
     double total = 0;

@@ -13,6 +13,7 @@
 #include "kernels/cpu/route.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/select.h"
+#include "kernels/cpu/staging.h"
 
 namespace ebb::cpu {
 namespace {
@@ -73,6 +74,16 @@ Status Recorder::select(const SelectArgs& args) noexcept {
 }
 Status Recorder::attend(const AttendArgs& args) noexcept {
   return guarded([&] { return add_attend(phases_, args); });
+}
+
+Status Recorder::move_rows(const MoveRowsArgs& args) noexcept {
+  return guarded([&] { return add_move_rows(phases_, args); });
+}
+Status Recorder::copy(const CopyArgs& args) noexcept {
+  return guarded([&] { return add_copy(phases_, args); });
+}
+Status Recorder::host_call(const HostCallArgs& args) noexcept {
+  return guarded([&] { return add_host_call(phases_, args); });
 }
 
 }  // namespace ebb::cpu

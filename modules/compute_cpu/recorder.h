@@ -31,6 +31,9 @@ class Recorder final : public Ops {
   Status compress(const CompressArgs& args) noexcept override;
   Status select(const SelectArgs& args) noexcept override;
   Status attend(const AttendArgs& args) noexcept override;
+  Status move_rows(const MoveRowsArgs& args) noexcept override;
+  Status copy(const CopyArgs& args) noexcept override;
+  Status host_call(const HostCallArgs& args) noexcept override;
 
  private:
   const Precision precision_;

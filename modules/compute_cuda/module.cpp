@@ -85,6 +85,26 @@ class ComputeCuda final : public Compute {
     });
   }
 
+  /// Page-locked: the same address on both sides.
+  Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept override {
+    return guarded([&]() -> Result<std::byte*> {
+      bytes = std::max<std::uint64_t>(bytes, 1);
+      void* memory = nullptr;
+      const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped);
+      if (code != cudaSuccess) {
+        cudaGetLastError();
+        return make_error(Errc::out_of_memory,
+                          "compute_cuda: %s needs %llu bytes of page-locked memory: %s", what,
+                          static_cast<unsigned long long>(bytes), cudaGetErrorString(code));
+      }
+      PinnedMemory owned(static_cast<std::byte*>(memory));
+      std::memset(memory, settings_.poison ? 0xFF : 0, bytes);
+      std::byte* const place = owned.get();
+      pinned_.push_back(std::move(owned));
+      return place;
+    });
+  }
+
   Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
     return guarded([&]() -> Result<Weight> {
       Weight weight{tensor.data, tensor.type, tensor.ne[0], tensor.ne[1], tensor.ne[2]};
@@ -137,7 +157,7 @@ class ComputeCuda final : public Compute {
       const std::uint64_t n = std::min(bytes, kBounceBytes);
       EBB_TRY(check(cudaEventSynchronize(sent_.get()), "waiting for a copy"));
       std::memcpy(outgoing_.get(), from, n);
-      EBB_TRY(check(cudaMemcpyAsync(to, outgoing_.get(), n, cudaMemcpyHostToDevice, stream_.get()),
+      EBB_TRY(check(cudaMemcpyAsync(to, outgoing_.get(), n, cudaMemcpyDefault, stream_.get()),
                     "copying to the device"));
       EBB_TRY(check(cudaEventRecord(sent_.get(), stream_.get()), "cudaEventRecord"));
       from += n;
@@ -174,7 +194,7 @@ class ComputeCuda final : public Compute {
   Result<PlanId> end_plan() noexcept override {
     return guarded([&]() -> Result<PlanId> {
       if (!recorder_) return make_error(Errc::internal, "compute_cuda: no plan is being recorded");
-      EBB_ASSIGN(const RecordedPlan recorded, recorder_->take());
+      EBB_ASSIGN(RecordedPlan recorded, recorder_->take());
       recorder_.reset();
       uploader_.reset();  // the weights are here
       Launch launch;
@@ -188,20 +208,24 @@ class ComputeCuda final : public Compute {
       }
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));
       launch.stream = stream_.get();
-      EBB_ASSIGN(Plan plan, Plan::capture(recorded, launch, settings_.profile));
+      EBB_ASSIGN(Plan plan, Plan::capture(std::move(recorded), launch, settings_.profile));
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "uploading a graph"));
       plans_.push_back(std::move(plan));
       return PlanId{static_cast<std::int32_t>(plans_.size() - 1)};
     });
   }
 
-  Status run(PlanId id) noexcept override {
+  Status start(PlanId id) noexcept override {
     EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
     Plan& plan = plans_[static_cast<std::size_t>(id.v)];
     EBB_TRY(check(plan.launch(stream_.get()), "launching a step"));
     if (!settings_.profile) return ok_status();
     EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "waiting for the device"));
     return plan.collect_times();
+  }
+
+  Status wait() noexcept override {
+    return check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
   }
 
   ComputeInfo info() const noexcept override {
@@ -363,6 +387,7 @@ class ComputeCuda final : public Compute {
   std::byte* slab_ = nullptr;  // rest of the last shared allocation
   std::uint64_t slab_left_ = 0;
   std::vector<DeviceMemory> buffers_;
+  std::vector<PinnedMemory> pinned_;
   std::uint64_t allocated_ = 0;
   std::size_t free_at_start_ = 0;  // bytes of the device, before anything was taken
   std::optional<Uploader> uploader_;

@@ -21,8 +21,9 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch,
 
 }  // namespace
 
-Result<Plan> Plan::capture(const RecordedPlan& recorded, const Launch& launch, bool timed) {
+Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool timed) {
   Plan plan;
+  plan.calls_ = std::move(recorded.calls);
   if (timed) {
     for (std::size_t i = 0; i <= recorded.ops.size(); ++i) {
       EBB_ASSIGN(Event event, new_event(cudaEventDefault));

@@ -12,10 +12,10 @@ namespace ebb::cuda {
 /// A recorded plan as one graph, ready to be launched again and again.
 class Plan {
  public:
-  /// Captures the ops. `launch.stream` is used for the capture alone; `launch.workspace` holds
-  /// recorded.workspace_bytes and outlives the plan. With `timed`, the graph also takes the time
-  /// after every op.
-  static Result<Plan> capture(const RecordedPlan& recorded, const Launch& launch, bool timed);
+  /// Captures the ops, whose host calls it keeps. `launch.stream` is used for the capture alone;
+  /// `launch.workspace` holds recorded.workspace_bytes and outlives the plan. With `timed`, the
+  /// graph also takes the time after every op.
+  static Result<Plan> capture(RecordedPlan&& recorded, const Launch& launch, bool timed);
 
   /// Enqueues one run.
   cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(exec_.get(), stream); }
@@ -30,6 +30,7 @@ class Plan {
  private:
   Plan() = default;
 
+  std::deque<HostCallArgs> calls_;  // which the graph points to
   Graph graph_;
   GraphExec exec_;
   std::size_t n_nodes_ = 0;

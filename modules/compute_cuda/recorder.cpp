@@ -14,6 +14,7 @@
 #include "kernels/cuda/route.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/staging.h"
 #include "kernels/hyper.h"
 
 namespace ebb::cuda {
@@ -515,6 +516,42 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
                [args, ring_rot, chunk_rot, queries](const Launch& l) {
                  return cuda::attend(l, args, ring_rot, chunk_rot, queries ? &*queries : nullptr);
                });
+  });
+}
+
+Status Recorder::move_rows(const MoveRowsArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(
+        check_pointers("move_rows", {{"count", args.moves.count}, {"moves", args.moves.moves}}));
+    EBB_TRY(check_range("move_rows", "max_moves", args.moves.max_moves, 1, INT32_MAX / 64));
+    return add("move_rows", 0, [args](const Launch& l) { return cuda::move_rows(l, args); });
+  });
+}
+
+Status Recorder::copy(const CopyArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(check_pointers("copy", {{"to", args.to}, {"from", args.from}}));
+    return add("copy", 0, [args](const Launch& l) {
+      return cudaMemcpyAsync(args.to, args.from, args.bytes, cudaMemcpyDefault, l.stream);
+    });
+  });
+}
+
+Status Recorder::host_call(const HostCallArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    if (args.function == nullptr) {
+      return make_error(Errc::invalid_argument, "host_call: function is null");
+    }
+    HostCallArgs* const call = &plan_.calls.emplace_back(args);
+    return add("host_call", 0, [call](const Launch& l) {
+      return cudaLaunchHostFunc(
+          l.stream,
+          [](void* data) {
+            const auto* made = static_cast<const HostCallArgs*>(data);
+            made->function(made->context, made->index);
+          },
+          call);
+    });
   });
 }
 

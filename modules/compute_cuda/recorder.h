@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ struct RecordedOp {
 struct RecordedPlan {
   std::vector<RecordedOp> ops;
   std::uint64_t workspace_bytes = 0;  ///< the most that one op wants
+  std::deque<HostCallArgs> calls;     ///< of the ops; they outlive the graph
 };
 
 /// Checks each op and keeps it as a launch. Some ops are held back until it is known what comes
@@ -57,6 +59,9 @@ class Recorder final : public Ops {
   Status compress(const CompressArgs& args) noexcept override;
   Status select(const SelectArgs& args) noexcept override;
   Status attend(const AttendArgs& args) noexcept override;
+  Status move_rows(const MoveRowsArgs& args) noexcept override;
+  Status copy(const CopyArgs& args) noexcept override;
+  Status host_call(const HostCallArgs& args) noexcept override;
 
  private:
   /// The last experts, if no other op has been recorded since; *with_sum says who adds.

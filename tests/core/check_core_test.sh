@@ -21,6 +21,8 @@ refuses() {
 fresh; "$check" "$root" > /dev/null
 rm -r "$root/core"; refuses "no core/"
 fresh; blank_lines 2500 >> "$root/core/c.cpp"; refuses "core/ has 2505 lines"
+fresh; mkdir "$root/core/part"; blank_lines 2496 > "$root/core/part/d.h"; refuses "core/ has 2501 lines"
+fresh; mkdir "$root/core/part"; echo '#include "tests/a.h"' > "$root/core/part/d.cpp"; refuses "only itself"
 fresh; blank_lines 148 >> "$root/core/api/b.h"; refuses "core/api/b.h has 151 lines"
 fresh; blank_lines 147 >> "$root/core/api/b.h"; "$check" "$root" > /dev/null
 for header in '<cuda_runtime.h>' '<nccl.h>' '<mpi.h>' '"hwy/highway.h"' '<unicode/uchar.h>'; do

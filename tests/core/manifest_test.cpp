@@ -172,7 +172,7 @@ BOOST_FIXTURE_TEST_CASE(absurd_nesting_is_an_error, Folder) {
 
 BOOST_FIXTURE_TEST_CASE(unknown_sections_and_keys_are_named, Folder) {
   const std::string known =
-      "loader, compute, comm, attention, decoder, tokenizer, engine, modules, sampling";
+      "loader, compute, comm, attention, decoder, tokenizer, swap, engine, modules, sampling";
   BOOST_TEST(with("[swop]\nslots = 1\n") ==
              "with.toml:12:2: swop: unknown; known sections: " + known);
   write("top.toml", "slots = 3\n" + std::string(kModules));

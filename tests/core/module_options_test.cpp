@@ -29,6 +29,10 @@ class ComparingOptions final : public Options {
                        std::int64_t high) noexcept override {
     return compare(key, fallback, documented_->get_int(key, other(fallback), low, high));
   }
+  std::int64_t get_int_or_auto(std::string_view key, std::int64_t fallback, std::int64_t low,
+                               std::int64_t high) noexcept override {
+    return compare(key, fallback, documented_->get_int_or_auto(key, other(fallback), low, high));
+  }
   double get_float(std::string_view key, double fallback, double low,
                    double high) noexcept override {
     return compare(key, fallback, documented_->get_float(key, fallback + 1, low, high));

@@ -34,10 +34,11 @@ inline std::string synthetic_manifest() {
          "[decoder]\nmodule = \"decoder_deepseek4\"\n";
 }
 
-/// Opens the manifest `text` with overrides; throws with the engine's message if it cannot.
+/// Opens the manifest `text` with overrides; throws with the engine's message if it cannot. `log`
+/// hears every line; without it, warnings go to stderr.
 inline std::unique_ptr<Engine> open_engine(const std::string& text,
                                            const std::vector<std::string>& overrides,
-                                           bool all_logits = false) {
+                                           bool all_logits = false, const LogSink& log = nullptr) {
   char path[] = "/tmp/ebb-test-XXXXXX";  // several threads open engines at once
   const int file = mkstemp(path);
   if (file < 0) throw std::runtime_error("no temporary file");
@@ -52,6 +53,7 @@ inline std::unique_ptr<Engine> open_engine(const std::string& text,
   options.log = [](LogLevel level, std::string_view line) {
     if (level >= LogLevel::warning) std::cerr << line << '\n';
   };
+  if (log) options.log = log;
   Result<std::unique_ptr<Engine>> engine = Engine::open(*manifest, options);
   if (!engine) throw std::runtime_error(engine.error().message);
   return std::move(*engine);

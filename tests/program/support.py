@@ -63,11 +63,11 @@ class ProgramTest(unittest.TestCase):
         return str(path)
 
     def manifest(self, name="m.toml", model=DEMO / "ds4-mini-q8_0.gguf", tokenizer=True,
-                 max_context=512, max_sequences=1):
+                 max_context=512, max_sequences=1, more=""):
         section = '[tokenizer]\nmodule = "tokenizer_gguf"' if tokenizer else ""
         return self.write(name, MANIFEST.format(model=model, tokenizer=section,
                                                 max_context=max_context,
-                                                max_sequences=max_sequences))
+                                                max_sequences=max_sequences) + more)
 
     def batch(self, lines, name="p.jsonl"):
         return self.write(name, "".join(json.dumps(line) + "\n" for line in lines))

@@ -6,14 +6,14 @@ import unittest
 from support import DEMO, EBB, ROOT, ProgramTest
 
 COMMANDS = (["run"], ["generate"], ["check"], ["inspect"], ["modules"], ["eval"], ["bench"],
-            ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
+            ["replay"], ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
 
 
 class CommandLine(ProgramTest):
     def test_help_names_every_command_and_the_exit_statuses(self):
         text = self.expect(0, "--help").out
         for command in ("run", "generate", "check", "inspect", "modules", "eval", "bench",
-                        "130"):
+                        "replay", "130"):
             self.assertIn(command, text)
 
     def test_every_command_has_help(self):
@@ -29,7 +29,7 @@ class CommandLine(ProgramTest):
     def test_unknown_flags_are_refused(self):
         manifest = self.manifest()
         needs = {"run": [manifest, "-i", "x", "-o", "y"], "generate": [manifest, "-p", "x"],
-                 "check": [manifest], "bench": [manifest], "inspect": ["x"], "modules": [],
+                 "check": [manifest], "bench": [manifest], "inspect": ["x"], "modules": [], "replay": ["x"],
                  "eval logits": [manifest, "-i", "x", "-o", "y"],
                  "eval needles": [manifest, "-i", "x"], "eval perplexity": [manifest, "-i", "x"]}
         for command, arguments in needs.items():

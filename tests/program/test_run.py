@@ -51,6 +51,30 @@ class Run(ProgramTest):
         self.assertEqual(results["b"]["usage"]["prompt_tokens"], 4)
         self.assertEqual(len(results["a"]["tokens"]), 6)
 
+    def test_swapping_is_counted_per_request_and_changes_no_token(self):
+        lines = [{"id": f"s{i}", "tokens": [0] + [300 + (37 * i + 11 * k) % 3000 for k in range(390)],
+                  "max_tokens": 40, "ignore_eos": True} for i in range(2)]
+        self.run_batch(lines)
+        plain = self.results()
+        self.assertTrue(all(line["swap"] is None for line in plain))
+        for staging in ("demand", "zero_copy"):
+            swap = f'[swap]\nmodule = "swap_lru"\nslots = 64\nstaging = "{staging}"\n'
+            self.run_batch(lines, manifest=self.manifest("swap.toml", more=swap),
+                           output=f"{staging}.jsonl")
+            results = self.results(f"{staging}.jsonl")
+            self.assertEqual([line["tokens"] for line in results],
+                             [line["tokens"] for line in plain])
+            for line in results:
+                swap = line["swap"]
+                # 391 + 39 tokens are fed; 4 layers select 64 of up to 107 chunks.
+                self.assertEqual(swap["stores"], 4 * (430 // 4))
+                self.assertEqual(swap["selections"], 4 * 39 * 64)
+                self.assertEqual(swap["hits"] + swap["misses"], swap["distinct"])
+                self.assertEqual(swap["born"] + swap["misses"] - swap["pool_reads"]
+                                 + swap["promotions"], swap["evictions"] + swap["freed"])
+                self.assertGreater(swap["misses"], 0)
+                self.assertEqual(swap["refused"], 0)
+
     def test_the_effective_manifest_lies_beside_the_results(self):
         self.run_batch(SHORT[:1], "--set", "engine.max_context=300")
         text = (self.folder / "r.jsonl.manifest.toml").read_text()

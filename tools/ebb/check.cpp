@@ -57,6 +57,15 @@ std::string describe_memory(const Engine& engine) {
   return text + '\n';
 }
 
+std::string describe_swapping(const Engine& engine) {
+  if (engine.swap() == nullptr) return "\nswapping off: every chunk row stays in compute memory\n";
+  const SwapLayout layout = engine.swap()->layout();
+  return fmt::format(
+      "\nswapping {}: slots for {} of the {} chunks of each of {} layers; host pool {}\n",
+      layout.mode == StagingMode::demand ? "demand" : "zero_copy", layout.n_slots, layout.n_chunks,
+      layout.n_layers, format_bytes(layout.pool_bytes));
+}
+
 Result<std::string> describe_step(Engine& engine) {
   const std::int32_t token = engine.tokenizer() != nullptr ? engine.tokenizer()->bos() : 0;
   EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
@@ -78,8 +87,8 @@ Result<int> check(const SessionArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args));
   EBB_ASSIGN(const std::string step, describe_step(*engine));
-  fmt::print("{}{}{}{}ok\n", describe_model(*engine), describe_modules(*engine),
-             describe_memory(*engine), step);
+  fmt::print("{}{}{}{}{}ok\n", describe_model(*engine), describe_modules(*engine),
+             describe_memory(*engine), describe_swapping(*engine), step);
   return kDone;
 }
 

@@ -1,4 +1,4 @@
-// ebb inspect: what a model file holds, read by the same module that loads it.
+// ebb inspect: what a model file holds, read by the same module that loads it; or a trace.
 
 #include <fmt/format.h>
 
@@ -12,8 +12,10 @@
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/inspect_trace.h"
 #include "tools/ebb/path_option.h"
 #include "tools/ebb/session.h"
+#include "tools/trace/reader.h"
 
 namespace ebb::cli {
 namespace {
@@ -144,6 +146,7 @@ void print_json(const Loader& loader) {
 }
 
 Result<int> inspect(const InspectArgs& args) {
+  if (trace::is_trace(args.file)) return inspect_trace(args.file, args.json);
   LogGate gate(args.verbose);
   HostServices host(gate.sink(), 0);
   PathOption options(args.file);
@@ -164,7 +167,7 @@ Result<int> inspect(const InspectArgs& args) {
 
 void add_inspect(CLI::App& app, int& status) {
   CLI::App* const command =
-      app.add_subcommand("inspect", "Show metadata, tensors and types of a GGUF file");
+      app.add_subcommand("inspect", "Show what is in a GGUF file or in a trace");
   const auto args = std::make_shared<InspectArgs>();
   command->add_option("FILE", args->file, "The file; of a split model, its first part")
       ->required()

@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   add_check(app, status);
   add_inspect(app, status);
   add_modules(app, status);
+  add_replay(app, status);
   add_eval(app, status);
   add_bench(app, status);
   try {

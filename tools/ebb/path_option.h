@@ -18,6 +18,10 @@ class PathOption final : public Options {
                        std::int64_t) noexcept override {
     return fallback;
   }
+  std::int64_t get_int_or_auto(std::string_view, std::int64_t fallback, std::int64_t,
+                               std::int64_t) noexcept override {
+    return fallback;
+  }
   double get_float(std::string_view, double fallback, double, double) noexcept override {
     return fallback;
   }

@@ -18,6 +18,7 @@
 #include "tools/ebb/fields.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/swap_counters.h"
 
 namespace ebb::cli {
 namespace {
@@ -30,6 +31,14 @@ ordered_json provenance_json(const Provenance& provenance, std::uint64_t seed) {
           {"model", provenance.model},
           {"manifest", provenance.manifest},
           {"seed", seed}};
+}
+
+ordered_json swap_json(const std::optional<SwapCounters>& counters) {
+  ordered_json object;  // null
+  for (const SwapField& field : kSwapFields) {
+    if (counters) object[field.name] = *counters.*field.value;
+  }
+  return object;
 }
 
 void add_once(std::vector<std::string>& names, std::string name) {
@@ -62,6 +71,7 @@ std::string format_result(const Job& job, const Generation& generation, const Ti
                      {"decode_s", timings.decode},
                      {"prefill_tokens_per_s", rate(n_prompt, timings.prefill)},
                      {"decode_tokens_per_s", rate(n_tokens - 1, timings.decode)}};
+  line["swap"] = swap_json(timings.swap);
   line["error"] = nullptr;
   line["provenance"] = provenance_json(provenance, job.settings.sampling.seed);
   return to_line(line);
@@ -76,6 +86,7 @@ std::string format_failure(const std::string& id, const Error& error, std::uint6
   line["finish_reason"] = nullptr;
   line["usage"] = nullptr;
   line["timings"] = nullptr;
+  line["swap"] = nullptr;
   line["error"] = {{"code", errc_name(error.code)}, {"message", error.message}};
   line["provenance"] = provenance_json(provenance, seed);
   return to_line(line);

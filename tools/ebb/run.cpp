@@ -20,13 +20,14 @@
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/trace/recorder.h"
 
 namespace ebb::cli {
 namespace {
 
 struct RunArgs {
   SessionArgs session;
-  std::string input, output;
+  std::string input, output, trace;
   bool resume = false;
   std::int64_t max_tokens = 256;
 };
@@ -191,8 +192,16 @@ Result<int> run(const RunArgs& args) {
   for (const Batch::Line& line : batch.lines()) {
     if (!results.ids().contains(line.id)) batch_run.add(line);
   }
+  if (args.trace.empty()) {
+    interrupt.arm();
+    return batch_run.run(interrupt);
+  }
+  using trace::Recorder;
+  EBB_ASSIGN(const auto recorder, Recorder::create(args.trace, *engine, manifest));
   interrupt.arm();
-  return batch_run.run(interrupt);
+  Result<int> outcome = batch_run.run(interrupt);
+  if (outcome) EBB_TRY(recorder->finish());
+  return outcome;
 }
 
 }  // namespace
@@ -212,6 +221,10 @@ void add_run(CLI::App& app, int& status) {
       ->type_name("FILE.jsonl");
   command->add_flag("--resume", args->resume,
                     "Go on with an output: skip the ids in it, cut off a torn last line");
+  command
+      ->add_option("--trace", args->trace,
+                   "Also record what is selected, for `ebb replay`; for manifests that swap")
+      ->type_name("FILE");
   command
       ->add_option("-n,--max-tokens", args->max_tokens,
                    "New tokens per request where its line does not say")

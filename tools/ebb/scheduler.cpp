@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tools/ebb/swap_counters.h"
+
 namespace ebb::cli {
 namespace {
 
@@ -41,6 +43,7 @@ class JobLoop {
     std::int32_t sequence;
     Timings timings;
     Clock::time_point first_token;
+    SwapCounters swap_before;
   };
 
   bool stopped() const { return hooks_.stopped && hooks_.stopped(); }
@@ -48,6 +51,8 @@ class JobLoop {
   // Prefills a job and takes its first token. False if it was stopped on the way.
   Result<bool> admit(Job job) {
     EBB_ASSIGN(const std::int32_t sequence, engine_.open_sequence());
+    EBB_ASSIGN(const std::span<const SwapCounters> swap, engine_.swap_counters());
+    const SwapCounters swap_before = total(swap);
     const auto begin = Clock::now();
     EBB_ASSIGN(const bool is_fed,
                engine_.prefill(sequence, job.prompt, [this, &job](std::int64_t fed) {
@@ -57,7 +62,7 @@ class JobLoop {
     if (!is_fed) return false;
     Generation generation(job.settings, engine_.tokenizer(), job.prompt);
     const Status drawn = generation.sample(engine_, 0);
-    Open open{std::move(job), std::move(generation), sequence, {}, Clock::now()};
+    Open open{std::move(job), std::move(generation), sequence, {}, Clock::now(), swap_before};
     if (!drawn) {
       EBB_TRY(drop(open, drawn.error()));
       return true;
@@ -110,6 +115,8 @@ class JobLoop {
     if (!open.generation.is_finished()) return false;
     open.timings.decode = seconds(open.first_token, Clock::now());
     engine_.close_sequence(open.sequence);
+    EBB_ASSIGN(const std::span<const SwapCounters> swap, engine_.swap_counters());
+    if (!swap.empty()) open.timings.swap = total(swap, open.swap_before);
     EBB_TRY(hooks_.finished(open.job, open.generation, open.timings));
     return true;
   }

@@ -24,6 +24,8 @@ struct Timings {
   double queue = 0;    ///< from the start of run_jobs to the first prefill step
   double prefill = 0;  ///< the prompt, by itself
   double decode = 0;   ///< from the first token to the last, shared with other sequences
+  /// What swapping did from the first prefill step to the end, in all sequences; nothing without.
+  std::optional<SwapCounters> swap;
 };
 
 struct Hooks {

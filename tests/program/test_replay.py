@@ -1,0 +1,169 @@
+"""Recording a run and replaying it: equal counters, tables, exports, and what is refused."""
+
+import csv
+import json
+import struct
+import unittest
+import zlib
+
+from support import DEMO, ProgramTest
+
+SWAP = '[swap]\nmodule = "{module}"\nslots = {slots}\nstaging = "{staging}"\n'
+
+
+class Replay(ProgramTest):
+    n_recorded = 0
+
+    def record(self, module="swap_lru", staging="demand", slots=64, more="", n=1):
+        """The trace of a run: run.trace of the first, beside run.trace.jsonl."""
+        name = f"run{self.n_recorded or ''}.trace"
+        self.n_recorded += 1
+        lines = [{"id": f"r{i}", "tokens": [(j * 37 + i) % 500 + 1 for j in range(300 + 40 * i)],
+                  "max_tokens": 24, "ignore_eos": True} for i in range(n)]
+        swap = SWAP.format(module=module, staging=staging, slots=slots) + more
+        manifest = self.manifest("swap.toml", more=swap, max_sequences=min(n, 2))
+        self.expect(0, "run", manifest, "-i", self.batch(lines), "-o", self.path(name + ".jsonl"),
+                    "--trace", self.path(name))
+        return self.path(name)
+
+    def rows(self, *arguments):
+        self.expect(0, "replay", *arguments, "--json", self.path("rows.json"))
+        return json.loads((self.folder / "rows.json").read_text())["rows"]
+
+    def test_a_replay_of_a_run_has_its_counters_to_the_integer(self):
+        for module, more in (("swap_none", ""), ("swap_lru", "sink_tokens = 8\n"),
+                             ("swap_adaptive", "regret = 0.5\nwindow = 4\n"),
+                             ("swap_score", "half_life = 8\n")):
+            for staging in ("demand", "zero_copy"):
+                with self.subTest(module=module, staging=staging):
+                    trace = self.record(module, staging, slots=66, more=more, n=3)
+                    result = self.expect(0, "replay", trace, "--verify", "--no-bound")
+                    self.assertIn("equal to the run", result.out)
+                    self.assertEqual(result.err, "")
+
+    def test_other_counters_than_the_run_s_fail_a_verification(self):
+        trace = self.record(staging="zero_copy")
+        result = self.expect(1, "replay", trace, "--verify", "--policy",
+                             "swap_lru:max_promotions=0")
+        self.assertRegex(result.err, r"promotions 0, the run had [1-9]")
+        self.assertNotIn("equal", result.out)
+
+    def test_counters_of_a_replay_are_those_of_the_results(self):
+        trace = self.record()
+        swap = self.results("run.trace.jsonl")[0]["swap"]
+        row, = self.rows(trace)
+        for name, value in swap.items():
+            if name in row and name != "freed":  # freed after the result was written
+                self.assertEqual(row[name], value, name)
+
+    def test_no_policy_is_below_the_bound_and_more_slots_need_fewer_misses(self):
+        trace = self.record(n=2)
+        for staging in ("demand", "zero_copy"):
+            rows = self.rows(trace, "--staging", staging, "--slots", "64,70,80,100,200",
+                             "--policy", "swap_lru", "--policy", "swap_adaptive", "--policy",
+                             "swap_score", "--policy", "swap_none")
+            self.assertEqual(len(rows), 20)
+            for row in rows:
+                self.assertGreaterEqual(row["misses"], row["bound"])
+                self.assertEqual(row["hits"] + row["misses"], row["distinct"])
+            if staging == "demand":
+                lru = [row["misses"] for row in rows if row["policy"] == "swap_lru"]
+                self.assertEqual(lru, sorted(lru, reverse=True))
+                for row in rows:
+                    if row["policy"] == "swap_adaptive":
+                        same = next(r for r in rows if r["policy"] == "swap_lru"
+                                    and r["slots"] == row["slots"])
+                        self.assertLessEqual(row["misses"], 1.01 * same["misses"])
+            # With slots for all chunks nothing is swapped.
+            self.assertTrue(all(row["misses"] == 0 for row in rows if row["slots"] == 200))
+
+    def test_the_table_and_the_csv_say_the_same(self):
+        trace = self.record()
+        result = self.expect(0, "replay", trace, "--slots", "64,80", "--policy", "swap_lru",
+                             "--policy", "swap_score:half_life=8,recency=3", "--csv",
+                             self.path("rows.csv"))
+        with open(self.folder / "rows.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 4)
+        self.assertEqual(rows[1]["policy"], "swap_score:half_life=8,recency=3")
+        for row in rows:
+            self.assertIn(row["misses"], result.out)
+
+    def test_the_export_has_24_bytes_a_selection_and_knows_the_next_one(self):
+        trace = self.record(n=2)
+        out = self.path("run.oracleGeneral.bin")
+        row, = self.rows(trace, "--oracle-general", out)
+        data = (self.folder / "run.oracleGeneral.bin").read_bytes()
+        records = list(struct.iter_unpack("<IQIq", data))
+        self.assertEqual(len(records), row["distinct"])
+        following = {}
+        for number, (time, chunk, size, next_access) in reversed(list(enumerate(records, 1))):
+            self.assertEqual(next_access, following.get(chunk, -1))
+            following[chunk] = number
+        self.assertEqual([r[0] for r in records], sorted(r[0] for r in records))
+        self.assertEqual(len({r[2] for r in records}), 1)
+
+    def test_inspect_shows_header_and_totals(self):
+        trace = self.record(slots=66, more="sink_tokens = 8\n")
+        text = self.expect(0, "inspect", trace).out
+        for word in ("swap_lru", "demand", "sink_tokens = 8", "selections", "misses"):
+            self.assertIn(word, text)
+        shown = json.loads(self.expect(0, "inspect", trace, "--json").out)
+        self.assertEqual(shown["slots"], 66)
+        self.assertEqual(shown["totals"]["sequences"], 1)
+        self.assertEqual(shown["totals"]["tokens"], 300 + 23)
+        self.assertEqual(shown["counters"]["misses"],
+                         self.results("run.trace.jsonl")[0]["swap"]["misses"])
+        self.assertEqual(shown["torn"], "")
+
+    def test_a_torn_trace_is_refused_and_can_be_recovered(self):
+        trace = self.record()
+        data = (self.folder / "run.trace").read_bytes()
+        cut = self.write("cut.trace", data[:-3])
+        self.expect_refused("at byte ", "replay", cut)
+        # One block was all there was.
+        result = self.expect(0, "replay", cut, "--recover")
+        self.assertIn("at byte ", result.err)
+        self.assertIn("torn", self.expect(0, "inspect", cut).out)
+        refused = self.expect(2, "replay", cut, "--recover", "--verify")
+        self.assertIn("--verify", refused.err)
+        self.assertEqual(refused.out, "")
+
+    def test_what_is_no_trace_is_refused(self):
+        self.expect_refused("no trace", "replay", self.write("text", "a text, and a longer one"))
+        self.expect_refused("cannot open", "replay", self.path("none.trace"))
+        self.expect_refused("no trace", "replay", DEMO / "ds4-mini-q8_0.gguf")
+        trace = self.record()
+        data = bytearray((self.folder / "run.trace").read_bytes())
+        data[40] ^= 1
+        self.expect_refused("CRC", "replay", self.write("bad", bytes(data)))
+        # The CRCs are those of zlib.
+        size = struct.unpack_from("<I", data, 12)[0]
+        data[40] ^= 1
+        self.assertEqual(zlib.crc32(data[:size - 4]), struct.unpack_from("<I", data, size - 4)[0])
+
+    def test_what_is_wrong_on_the_command_line_is_refused(self):
+        trace = self.record()
+        self.expect_refused("swap_best", "replay", trace, "--policy", "swap_best")
+        self.expect_refused("comm_self", "replay", trace, "--policy", "comm_self")
+        self.expect_refused("half_live", "replay", trace, "--policy", "swap_score:half_live=3")
+        self.expect_refused("slots = 63", "replay", trace, "--slots", "63")
+        for flag, value in (("--slots", "0"), ("--slots", "many"), ("--staging", "resident"),
+                            ("--policy", "")):
+            self.assertEqual(self.ebb("replay", trace, flag, value).status, 2, (flag, value))
+        self.expect_refused("--verify", "replay", trace, "--verify", "--slots", "80")
+        self.expect_refused("cannot open", "replay", trace, "--json", self.path("no/folder.json"))
+
+    def test_a_run_that_swaps_nothing_has_no_trace(self):
+        manifest = self.manifest()
+        batch = self.batch([{"id": "a", "tokens": [1, 2, 3], "max_tokens": 2}])
+        self.expect_refused("nothing to trace", "run", manifest, "-i", batch, "-o",
+                            self.path("r.jsonl"), "--trace", self.path("a.trace"))
+        swapping = self.manifest("s.toml", more=SWAP.format(module="swap_lru", slots=64,
+                                                            staging="demand"))
+        self.expect_refused("cannot open", "run", swapping, "-i", batch, "-o",
+                            self.path("s.jsonl"), "--trace", self.path("no/folder.trace"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,281 @@
+// ebb replay: policies over the trace of a run, without a model, beside what no policy can beat.
+
+#include "tools/trace/replay.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "core/host.h"
+#include "core/module_loader.h"
+#include "core/options_toml.h"
+#include "core/text.h"
+#include "tools/ebb/commands.h"
+#include "tools/ebb/exit_status.h"
+#include "tools/ebb/fields.h"
+#include "tools/ebb/output_file.h"
+#include "tools/ebb/session.h"
+#include "tools/ebb/tell.h"
+#include "tools/trace/oracle_general.h"
+#include "tools/trace/reader.h"
+
+namespace ebb::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct ReplayArgs {
+  std::string trace;
+  std::vector<std::string> policies;
+  std::vector<std::int64_t> slots;
+  std::string staging, json, csv, oracle_general;
+  bool recover = false, no_bound = false, verify = false, verbose = false;
+};
+
+const char* staging_name(StagingMode mode) {
+  return mode == StagingMode::demand ? "demand" : "zero_copy";
+}
+
+/// One policy with one number of slots.
+struct Row {
+  std::string policy;
+  std::int64_t slots = 0;
+  SwapCounters counters;
+  std::optional<std::uint64_t> bound;
+};
+
+/// NAME, or NAME:key=value,key=value with the module's keys as TOML spells them.
+struct PolicySpec {
+  std::string text, name, keys;
+};
+
+PolicySpec parse_policy(const std::string& text) {
+  PolicySpec spec{text, text.substr(0, text.find(':')), ""};
+  if (spec.name.size() == text.size()) return spec;
+  spec.keys = text.substr(spec.name.size() + 1);
+  std::replace(spec.keys.begin(), spec.keys.end(), ',', '\n');
+  return spec;
+}
+
+// The run's keys of [swap], then what was asked for. Another policy has other keys than the run's:
+// only those that all share are kept for it.
+Result<toml::table> swap_keys(const trace::Header& header, const PolicySpec& spec,
+                              std::int64_t slots, StagingMode staging) {
+  constexpr std::string_view kShared[] = {"host_limit", "sink_tokens", "recent_tokens",
+                                          "max_promotions"};
+  EBB_ASSIGN(const toml::table run, parse_toml(header.keys, "the trace"));
+  EBB_ASSIGN(toml::table keys, parse_toml(spec.keys, "--policy " + spec.text));
+  for (const auto& [key, value] : run) {
+    const bool is_shared =
+        std::find(std::begin(kShared), std::end(kShared), key.str()) != std::end(kShared);
+    if (is_shared || spec.name == header.policy) keys.insert(key, value);
+  }
+  keys.insert_or_assign("slots", slots);
+  keys.insert_or_assign("staging", staging_name(staging));
+  return keys;
+}
+
+Result<SwapCounters> replay_one(const ReplayArgs& args, const PolicySpec& spec, std::int64_t slots,
+                                StagingMode staging, const LogSink& log) {
+  EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
+  EBB_ASSIGN(toml::table keys, swap_keys(reader.header(), spec, slots, staging));
+  const std::unique_ptr<Options> options =
+      make_options(Swap::kKind, std::make_shared<const toml::table>(std::move(keys)));
+  const ModuleChoice choice{Swap::kKind, spec.name, "", "--policy"};
+  return trace::replay(reader, ModuleLoader(modules_folder()), choice, *options, log);
+}
+
+double ratio(std::uint64_t part, std::uint64_t all) {
+  return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
+}
+
+void print_table(const std::vector<Row>& rows) {
+  fmt::print("{:<28} {:>6} {:>12} {:>7} {:>12} {:>8} {:>12} {:>12}\n", "policy", "slots", "misses",
+             "ratio", "bound", "over", "evictions", "to device");
+  for (const Row& row : rows) {
+    const SwapCounters& c = row.counters;
+    std::string bound = "-", over = "-";
+    if (row.bound) {
+      bound = fmt::format("{}", *row.bound);
+      if (*row.bound > 0) {
+        const auto least = static_cast<double>(*row.bound);
+        over = fmt::format("{:.1f} %", 100 * (static_cast<double>(c.misses) - least) / least);
+      }
+    }
+    fmt::print("{:<28} {:>6} {:>12} {:>6.2f}% {:>12} {:>8} {:>12} {:>12}\n", printable(row.policy),
+               row.slots, c.misses, 100 * ratio(c.misses, c.distinct), bound, over, c.evictions,
+               format_bytes(c.h2d_bytes));
+  }
+}
+
+ordered_json to_json(const Row& row) {
+  ordered_json json{{"policy", row.policy}, {"slots", row.slots}};
+  for (const trace::Counter& counter : trace::counters_of(row.counters)) {
+    json[counter.name] = counter.value;
+  }
+  json["miss_ratio"] = ratio(row.counters.misses, row.counters.distinct);
+  json["bound"] = row.bound ? ordered_json(*row.bound) : ordered_json();
+  return json;
+}
+
+Status write_reports(const ReplayArgs& args, StagingMode staging, const std::vector<Row>& rows) {
+  if (!args.json.empty()) {
+    ordered_json report{{"trace", args.trace}, {"staging", staging_name(staging)}};
+    report["rows"] = ordered_json::array();
+    for (const Row& row : rows) report["rows"].push_back(to_json(row));
+    EBB_TRY(write_file(args.json, to_line(report)));
+  }
+  if (!args.csv.empty()) {
+    std::string text;
+    for (const Row& row : rows) {
+      const ordered_json json = to_json(row);
+      std::string head, line;
+      for (const auto& [key, value] : json.items()) {
+        head += (head.empty() ? "" : ",") + key;
+        // A policy with keys holds commas.
+        line += (line.empty() ? "" : ",") + (value.is_null() ? "" : value.dump());
+      }
+      if (text.empty()) text = head + "\n";
+      text += line + "\n";
+    }
+    EBB_TRY(write_file(args.csv, text));
+  }
+  return ok_status();
+}
+
+/// Whether a row is the run once more, but for keys that were asked for.
+bool repeats(const trace::Header& header, StagingMode staging, const std::string& policy,
+             std::int64_t slots) {
+  return parse_policy(policy).name == header.policy && slots == header.slots &&
+         static_cast<std::uint32_t>(staging) == header.staging;
+}
+
+// Compares the rows that repeat the run with its counters.
+int verify(const trace::Header& header, StagingMode staging,
+           const std::vector<trace::Counter>& online, const std::vector<Row>& rows) {
+  bool is_equal = true;
+  for (const Row& row : rows) {
+    if (!repeats(header, staging, row.policy, row.slots)) continue;
+    for (const trace::Counter& counter : trace::counters_of(row.counters)) {
+      for (const trace::Counter& wanted : online) {
+        if (wanted.name != counter.name || wanted.value == counter.value) continue;
+        is_equal = false;
+        tell("ebb: {}: {} {}, the run had {}\n", printable(row.policy), counter.name, counter.value,
+             wanted.value);
+      }
+    }
+  }
+  if (is_equal) fmt::print("equal to the run\n");
+  return is_equal ? kDone : kSomeFailed;
+}
+
+Result<int> replay_all(const ReplayArgs& args) {
+  LogGate gate(args.verbose);
+  EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
+  const trace::Header header = reader.header();
+  StagingMode staging = static_cast<StagingMode>(header.staging);
+  if (args.staging == "demand") staging = StagingMode::demand;
+  if (args.staging == "zero_copy") staging = StagingMode::zero_copy;
+  std::vector<std::int64_t> slots = args.slots;
+  if (slots.empty()) slots.push_back(header.slots);
+  std::vector<PolicySpec> policies;
+  for (const std::string& text : args.policies) policies.push_back(parse_policy(text));
+  if (policies.empty()) policies.push_back(parse_policy(header.policy));
+
+  EBB_ASSIGN(const trace::Contents contents, trace::read_contents(reader, !args.no_bound));
+  if (!reader.torn().empty()) tell("ebb: {}\n", reader.torn());
+  bool can_verify = false;
+  for (const PolicySpec& spec : policies) {
+    for (const std::int64_t n : slots) can_verify |= repeats(header, staging, spec.text, n);
+  }
+  if (args.verify && (!can_verify || contents.counters.empty())) {
+    return make_error(
+        Errc::invalid_argument, "--verify: %s: want policy %s, %u slots, %s staging",
+        can_verify ? "the trace was not ended and has no counters" : "no replay repeats the run",
+        printable(header.policy).c_str(), header.slots,
+        staging_name(static_cast<StagingMode>(header.staging)));
+  }
+  std::vector<std::optional<std::uint64_t>> bounds(slots.size());
+  if (!args.no_bound) {
+    std::fill(bounds.begin(), bounds.end(), 0);
+    for (const trace::Accesses& accesses : contents.sequences) {
+      const trace::Bound bound(accesses);
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        *bounds[i] +=
+            staging == StagingMode::demand ? bound.demand(slots[i]) : bound.zero_copy(slots[i]);
+      }
+    }
+  }
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    for (const PolicySpec& spec : policies) {
+      EBB_ASSIGN(const SwapCounters counters,
+                 replay_one(args, spec, slots[i], staging, gate.sink()));
+      rows.push_back({spec.text, slots[i], counters, bounds[i]});
+    }
+  }
+  gate.release();
+  if (!args.oracle_general.empty()) {
+    EBB_TRY(trace::export_oracle_general(args.trace, args.oracle_general, args.recover));
+  }
+  EBB_TRY(write_reports(args, staging, rows));
+  fmt::print("{}: {} staging, {} layers, {} steps with {} selections\n", printable(args.trace),
+             staging_name(staging), header.n_layers, contents.n_logged_steps,
+             contents.n_selections);
+  print_table(rows);
+  if (args.verify) return verify(header, staging, contents.counters, rows);
+  return kDone;
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand(
+      "replay",
+      "Run swap policies over the trace of a run, and compare them with the best possible");
+  const auto args = std::make_shared<ReplayArgs>();
+  command->add_option("TRACE", args->trace, "A file that `ebb run --trace` wrote")
+      ->required()
+      ->type_name("TRACE");
+  command
+      ->add_option(
+          "--policy", args->policies,
+          "A swap module, with keys of [swap] if need be (NAME:key=value,key=value); may be\n"
+          "given several times; default: the run's")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  command->add_option("--slots", args->slots, "Slots per layer, as in [swap]; default: the run's")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->type_name("N,N,...");
+  command->add_option("--staging", args->staging, "demand or zero_copy; default: the run's")
+      ->check(CLI::IsMember({"demand", "zero_copy"}))
+      ->type_name("MODE");
+  command->add_option("--json", args->json, "Also write all counters as JSON")->type_name("FILE");
+  command->add_option("--csv", args->csv, "And as CSV, one line per policy and number of slots")
+      ->type_name("FILE");
+  command
+      ->add_option("--oracle-general", args->oracle_general,
+                   "Write the selections for libCacheSim, as oracleGeneral")
+      ->type_name("FILE");
+  command->add_flag("--no-bound", args->no_bound,
+                    "Leave out the bound, which holds 8 bytes per selection in memory");
+  command->add_flag("--recover", args->recover, "Use a torn trace up to where it can be read");
+  command->add_flag("--verify", args->verify,
+                    "Fail (status 1) if a replay of the run itself has other counters than it had");
+  command->add_flag("-v,--verbose", args->verbose, "Show what modules have to say, on stderr");
+  command->footer(
+      "The bound is the number of misses that no policy can go below without prefetching: "
+      "Belady's\n"
+      "choice with the future known (demand), or the least that reading misses in place allows\n"
+      "(zero_copy). `over` is how far a policy is above it.\n"
+      "\n"
+      "Example:\n"
+      "  ebb replay run.trace --policy swap_lru --policy swap_adaptive --slots 64,128,256");
+  command->callback([args, &status] { status = finish(replay_all(*args)); });
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/api/swap.h"
+
+namespace ebb::cli {
+
+/// The counters by name, in the order of reports.
+struct SwapField {
+  const char* name;
+  std::uint64_t SwapCounters::*value;
+};
+inline constexpr SwapField kSwapFields[] = {
+    {"selections", &SwapCounters::selections},
+    {"distinct", &SwapCounters::distinct},
+    {"hits", &SwapCounters::hits},
+    {"misses", &SwapCounters::misses},
+    {"pool_reads", &SwapCounters::pool_reads},
+    {"born", &SwapCounters::born},
+    {"promotions", &SwapCounters::promotions},
+    {"prefetched", &SwapCounters::prefetched},
+    {"evictions", &SwapCounters::evictions},
+    {"freed", &SwapCounters::freed},
+    {"stores", &SwapCounters::stores},
+    {"h2d_bytes", &SwapCounters::h2d_bytes},
+    {"d2h_bytes", &SwapCounters::d2h_bytes},
+    {"refused", &SwapCounters::refused},
+    {"stall_us", &SwapCounters::stall_us},
+};
+
+/// Sum over layers, less `before`.
+inline SwapCounters total(std::span<const SwapCounters> layers, const SwapCounters& before = {}) {
+  SwapCounters sum;
+  for (const SwapField& field : kSwapFields) {
+    for (const SwapCounters& layer : layers) sum.*field.value += layer.*field.value;
+    sum.*field.value -= before.*field.value;
+  }
+  return sum;
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,97 @@
+#include "tools/trace/oracle_general.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <system_error>
+#include <unordered_map>
+#include <vector>
+
+#include "core/text.h"
+#include "tools/trace/distinct.h"
+#include "tools/trace/reader.h"
+
+namespace ebb::trace {
+namespace {
+
+struct Access {
+  std::uint32_t time;
+  std::uint64_t object;
+  std::int64_t next;
+};
+
+Result<std::vector<Access>> read_accesses(Reader& reader) {
+  std::vector<Access> accesses;
+  std::vector<std::uint64_t> opening(reader.header().max_sequences);
+  std::uint64_t n_openings = 0;
+  std::uint32_t step = 0;
+  DistinctSelections selections;
+  const auto finish_step = [&] {
+    selections.finish(
+        [&](std::int32_t sequence, std::int32_t layer, std::span<const std::int32_t> chunks) {
+          const std::uint64_t base = opening[static_cast<std::size_t>(sequence)] << 48 |
+                                     static_cast<std::uint64_t>(layer) << 32;
+          for (const std::int32_t chunk : chunks) {
+            accesses.push_back({step, base | static_cast<std::uint64_t>(chunk), -1});
+          }
+        });
+  };
+  for (;;) {
+    EBB_ASSIGN(const Record* const record, reader.next());
+    if (record == nullptr) break;
+    if (record->kind == Kind::selected) {
+      selections.add(*record);
+      continue;
+    }
+    finish_step();
+    if (record->kind == Kind::step) ++step;
+    if (record->kind == Kind::open) {
+      opening[static_cast<std::size_t>(record->sequence)] = ++n_openings;
+    }
+  }
+  finish_step();
+  return accesses;
+}
+
+void put(std::vector<unsigned char>& to, std::uint64_t value, int n_bytes) {
+  for (int i = 0; i < n_bytes; ++i) to.push_back(static_cast<unsigned char>(value >> (8 * i)));
+}
+
+}  // namespace
+
+Result<std::uint64_t> export_oracle_general(const std::string& trace, const std::string& to,
+                                            bool recover) {
+  EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
+  EBB_ASSIGN(std::vector<Access> accesses, read_accesses(reader));
+  std::unordered_map<std::uint64_t, std::int64_t> next;
+  for (std::size_t i = accesses.size(); i-- > 0;) {
+    const auto [at, is_last] = next.try_emplace(accesses[i].object, -1);
+    accesses[i].next = at->second;
+    at->second = static_cast<std::int64_t>(i) + 1;
+  }
+  const FilePtr file(std::fopen(to.c_str(), "wbe"));
+  if (!file) {
+    return make_error(Errc::invalid_argument, "%s: cannot open for writing: %s",
+                      printable(to).c_str(), std::generic_category().message(errno).c_str());
+  }
+  std::vector<unsigned char> bytes;
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    put(bytes, accesses[i].time, 4);
+    put(bytes, accesses[i].object, 8);
+    put(bytes, reader.header().row_bytes, 4);
+    put(bytes, static_cast<std::uint64_t>(accesses[i].next), 8);
+    if (bytes.size() < (1 << 20) && i + 1 < accesses.size()) continue;
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
+      return make_error(Errc::io, "%s: cannot write: %s", printable(to).c_str(),
+                        std::generic_category().message(errno).c_str());
+    }
+    bytes.clear();
+  }
+  if (std::fflush(file.get()) != 0) {
+    return make_error(Errc::io, "%s: cannot write: %s", printable(to).c_str(),
+                      std::generic_category().message(errno).c_str());
+  }
+  return static_cast<std::uint64_t>(accesses.size());
+}
+
+}  // namespace ebb::trace

@@ -1,0 +1,104 @@
+#include "tools/trace/recorder.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/options_toml.h"
+#include "tools/ebb/swap_counters.h"
+#include "tools/trace/replay.h"
+
+// A step's selections are in the log of the swap module until the next step begins, so they are
+// taken at whatever the engine says next.
+
+namespace ebb::trace {
+namespace {
+
+// The keys of [swap] but for the module's name.
+std::string swap_keys(const Manifest& manifest) {
+  Result<toml::table> whole = parse_toml(manifest.effective(), manifest.path());
+  toml::table* const swap = whole ? (*whole)[Swap::kKind].as_table() : nullptr;
+  if (swap == nullptr) return "";
+  swap->erase("module");
+  std::ostringstream text;
+  text << toml::toml_formatter(*swap, toml::format_flags::none) << '\n';
+  return text.str();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, Engine& engine,
+                                                   const Manifest& manifest) {
+  if (engine.swap() == nullptr) {
+    return make_error(Errc::invalid_argument,
+                      "%s: nothing to trace, since nothing is swapped: want a [swap] section with "
+                      "fewer slots than chunks",
+                      manifest.path().c_str());
+  }
+  const StagedShape staged = engine.staged();
+  const SwapLayout layout = engine.swap()->layout();
+  Header header;
+  header.n_layers = static_cast<std::uint32_t>(staged.n_layers);
+  header.max_sequences = static_cast<std::uint32_t>(engine.session().max_sequences);
+  header.max_rows = static_cast<std::uint32_t>(engine.session().max_rows);
+  header.top_k = static_cast<std::uint32_t>(staged.top_k);
+  header.ratio = static_cast<std::uint32_t>(staged.ratio);
+  header.max_context = static_cast<std::uint64_t>(engine.session().max_context);
+  header.row_bytes = static_cast<std::uint32_t>(staged.row_bytes);
+  header.slots = static_cast<std::uint32_t>(layout.n_slots);
+  header.staging = static_cast<std::uint32_t>(layout.mode);
+  header.policy = manifest.module(Swap::kKind)->name;
+  header.keys = swap_keys(manifest);
+  header.model = engine.loader().digest();
+  header.manifest = manifest.hash();
+  EBB_ASSIGN(Writer writer, Writer::create(path, header));
+  auto recorder = std::make_unique<Recorder>(engine, std::move(writer));
+  engine.observe_swap(recorder.get());
+  return recorder;
+}
+
+Status Recorder::finish() {
+  EBB_ASSIGN(const auto layers, engine_.swap_counters());
+  EBB_TRY(std::exchange(status_, ok_status()));
+  return writer_.end(counters_of(cli::total(layers)));
+}
+
+void Recorder::sequence_opens(std::int32_t sequence) noexcept {
+  take_log();
+  keep(writer_.open(sequence));
+}
+
+void Recorder::sequence_closes(std::int32_t sequence) noexcept { keep(writer_.close(sequence)); }
+
+void Recorder::step_begins(std::span<const std::int32_t> pos,
+                           std::span<const std::int32_t> seq) noexcept {
+  take_log();
+  keep(writer_.step(pos, seq));
+  const auto most = static_cast<std::size_t>(engine_.swap()->max_log_rows());
+  if (pos.size() > most) return;
+  for (const std::int32_t at : pos) n_visible_.push_back((at + 1) / engine_.staged().ratio);
+}
+
+void Recorder::settles() noexcept {
+  take_log();
+  keep(writer_.settled());
+}
+
+void Recorder::take_log() {
+  const Swap& swap = *engine_.swap();
+  const std::int32_t n_layers = swap.layout().n_layers;
+  const std::int64_t top_k = engine_.staged().top_k;
+  for (std::size_t row = 0; row < n_visible_.size(); ++row) {
+    for (std::int32_t layer = 0; layer < n_layers; ++layer) {
+      const SelectionLog log = swap.log(layer);
+      const std::int32_t* const ids = log.ids + static_cast<std::int64_t>(row) * top_k;
+      const std::int64_t n = std::clamp<std::int64_t>(log.count[row], 0, top_k);
+      chunks_.clear();
+      std::copy_if(ids, ids + n, std::back_inserter(chunks_),
+                   [&](std::int32_t id) { return id >= 0 && id < n_visible_[row]; });
+      keep(writer_.selected(layer, static_cast<std::int32_t>(row), chunks_));
+    }
+  }
+  n_visible_.clear();
+}
+
+}  // namespace ebb::trace

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/api/swap.h"
+#include "core/host.h"
+#include "core/module_loader.h"
+#include "tools/trace/accesses.h"
+#include "tools/trace/reader.h"
+
+namespace ebb::trace {
+
+/// The counters as a trace ends with them; without stall_us, which is no property of a policy.
+std::vector<Counter> counters_of(const SwapCounters& counters);
+
+/// Drives a swap module through a trace as the engine did, so that the run's module with the run's
+/// keys gives the run's counters to the integer. No row is moved. With slots for every chunk
+/// nothing is swapped, and every selection is a hit. `options` are the keys of [swap].
+/// Errors: of the reader and of the module.
+Result<SwapCounters> replay(Reader& reader, const ModuleLoader& modules, const ModuleChoice& choice,
+                            Options& options, const LogSink& log);
+
+/// What a trace says of its run, and the accesses of each sequence, by order of opening.
+struct Contents {
+  std::vector<Accesses> sequences;
+  std::uint64_t n_sequences = 0;
+  std::uint64_t n_steps = 0;
+  std::uint64_t n_tokens = 0;
+  std::uint64_t n_logged_steps = 0;  ///< with selections
+  std::uint64_t n_selections = 0;    ///< of every row
+  std::uint64_t n_scorings = 0;
+  std::vector<Counter> counters;  ///< of the run
+};
+/// `keep_accesses` false leaves `sequences` empty and takes no memory.
+Result<Contents> read_contents(Reader& reader, bool keep_accesses);
+
+}  // namespace ebb::trace
