@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -108,6 +109,30 @@ class ProgramTest(unittest.TestCase):
             self.assertIsNone(process.poll(), "the run ended before the test could stop it")
             time.sleep(0.005)
         self.fail("no result within 100 s")
+
+
+class PageTest(ProgramTest):
+    """Of a page in docs/ that holds a module, file by file."""
+
+    def build_module(self, page, name):
+        """Builds the module `name` from the page itself; returns where its .so is."""
+        text = (ROOT / "docs" / page).read_text()
+        files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", text, re.DOTALL))
+        self.assertEqual(sorted(files), ["CMakeLists.txt", "module.cpp", "options.toml"])
+        source = self.folder / name
+        source.mkdir()
+        for file, content in files.items():
+            (source / file).write_text(content)
+        for command in (
+            [os.environ["EBB_CMAKE"], "-S", source, "-B", source / "build", "-G", "Ninja",
+             f"-DEBB_SOURCE={ROOT}", f"-DCMAKE_CXX_COMPILER={os.environ['EBB_CXX']}",
+             f"-DCMAKE_BUILD_TYPE={os.environ['EBB_BUILD_TYPE']}",
+             f"-DEBB_SANITIZE={os.environ['EBB_SANITIZE']}"],
+            [os.environ["EBB_CMAKE"], "--build", source / "build"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return source / "build" / "bin" / "modules" / f"{name}.so"
 
 
 def stop(process, number=signal.SIGINT):

@@ -1,9 +1,6 @@
 """Builds the policy of docs/write-a-policy.md from the page itself, replays a run and runs with it."""
 
 import json
-import os
-import re
-import subprocess
 import unittest
 
 import support
@@ -11,29 +8,9 @@ import support
 SWAP = '[swap]\nmodule = "{module}"\nslots = 64\nstaging = "demand"\n'
 
 
-class WriteAPolicy(support.ProgramTest):
-    def build(self, source):
-        for command in (
-            [os.environ["EBB_CMAKE"], "-S", source, "-B", source / "build", "-G", "Ninja",
-             f"-DEBB_SOURCE={support.ROOT}", f"-DCMAKE_CXX_COMPILER={os.environ['EBB_CXX']}",
-             f"-DCMAKE_BUILD_TYPE={os.environ['EBB_BUILD_TYPE']}",
-             f"-DEBB_SANITIZE={os.environ['EBB_SANITIZE']}"],
-            [os.environ["EBB_CMAKE"], "--build", source / "build"],
-        ):
-            done = subprocess.run(command, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return source / "build" / "bin" / "modules" / "swap_clock.so"
-
+class WriteAPolicy(support.PageTest):
     def test_the_page_s_policy_builds_replays_and_runs(self):
-        page = (support.ROOT / "docs" / "write-a-policy.md").read_text()
-        files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", page, re.DOTALL))
-        self.assertEqual(sorted(files), ["CMakeLists.txt", "module.cpp", "options.toml"])
-        source = self.folder / "swap_clock"
-        source.mkdir()
-        for name, text in files.items():
-            (source / name).write_text(text)
-        module = self.build(source)
-
+        module = self.build_module("write-a-policy.md", "swap_clock")
         batch = self.batch([{"id": "a", "tokens": [i * 37 % 500 + 1 for i in range(400)],
                              "max_tokens": 30, "ignore_eos": True}])
         trace = self.path("run.trace")
