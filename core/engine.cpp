@@ -8,6 +8,14 @@
 
 namespace ebb {
 
+namespace {
+
+Error in_manifest(const Manifest& manifest, const Error& error) {
+  return {error.code, manifest.path() + ": " + error.message};
+}
+
+}  // namespace
+
 Engine::Engine(const Manifest& manifest, const EngineOptions& options)
     : host_(options.log, manifest.engine().seed) {
   const EngineSettings& settings = manifest.engine();
@@ -15,6 +23,7 @@ Engine::Engine(const Manifest& manifest, const EngineOptions& options)
   shape_.max_sequences = settings.max_sequences;
   shape_.max_rows = std::max(settings.prefill_chunk, settings.max_sequences);
   shape_.max_out = options.all_logits ? shape_.max_rows : settings.max_sequences;
+  kept_layers_ = options.kept_layers;
   length_.assign(static_cast<std::size_t>(shape_.max_sequences), -1);
 }
 
@@ -32,10 +41,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const Manifest& manifest,
 
 template <class Interface>
 Status Engine::load(ModulePtr<Interface>& part, const Manifest& manifest,
-                    const ModuleLoader& modules) {
-  const ModuleChoice* choice = manifest.module(Interface::kKind);
+                    const ModuleLoader& modules, std::size_t i) {
+  const ModuleChoice* choice = manifest.module(Interface::kKind, i);
   if (choice == nullptr) return ok_status();
-  const std::unique_ptr<Options> options = manifest.options(Interface::kKind);
+  const std::unique_ptr<Options> options = manifest.options(Interface::kKind, i);
   EBB_ASSIGN(part, modules.load<Interface>(*choice, host_.host_for(choice->name), *options));
   return ok_status();
 }
@@ -63,44 +72,69 @@ Status Engine::wire(const Manifest& manifest, const ModuleLoader& modules) {
   shape_.max_rows = static_cast<std::int32_t>(std::min<std::int64_t>(
       shape_.max_rows, std::max<std::int64_t>(shape_.max_context, shape_.max_sequences)));
   shape_.max_out = std::min(shape_.max_out, shape_.max_rows);
+  EBB_TRY(wire_memory(manifest, modules));
   if (!swap_) return ok_status();
   Result<bool> swaps = swap_->plan(shape_, attention_->staged(shape_));
-  if (!swaps) {
-    return Error{swaps.error().code, manifest.path() + ": " + swaps.error().message};
-  }
+  if (!swaps) return in_manifest(manifest, swaps.error());
   if (*swaps) host_.parts().staging = swapping_ = swap_.get();
   return ok_status();
 }
 
+Status Engine::wire_memory(const Manifest& manifest, const ModuleLoader& modules) {
+  std::vector<Scorer*> scorers;
+  std::vector<std::int32_t> layers;
+  for (std::size_t i = 0; manifest.module(Scorer::kKind, i); ++i) {
+    EBB_TRY(load(scorers_.emplace_back(), manifest, modules, i));
+    scorers.push_back(scorers_.back().get());
+    if (scorers.back()->layer() >= 0) layers.push_back(scorers.back()->layer());
+  }
+  EBB_TRY(load(memory_, manifest, modules));
+  if (!kept_layers_.empty()) {
+    shape_.max_kept = shape_.max_rows;
+    return attention_->keep(kept_layers_, true);
+  }
+  if (!memory_) return ok_status();
+  Result<bool> remembers = memory_->plan(shape_, scorers);
+  if (!remembers) return in_manifest(manifest, remembers.error());
+  if (!*remembers) return ok_status();
+  host_.parts().memory = remembering_ = memory_.get();
+  shape_.max_kept = 2 * shape_.max_sequences;
+  return attention_->keep(layers, false);
+}
+
 StepView Engine::carve_step(Arena& arena) const {
   const std::int64_t rows = shape_.max_rows;
-  const auto* const block = arena.take<std::int32_t>(2 + 4 * rows + shape_.max_out, "step");
+  const auto* const block = arena.take<std::int32_t>(2 + 5 * rows + shape_.max_out, "step");
   return {block,
           block + 1,
           block + 2,
           block + 2 + rows,
           block + 2 + 2 * rows,
           block + 2 + 3 * rows,
+          block + 2 + 5 * rows,
           block + 2 + 4 * rows,
           shape_.max_rows,
           shape_.max_out};
 }
 
 Status Engine::plan() {
+  const auto carve = [this](Arena& arena) {
+    step_ = carve_step(arena);
+    if (remembering_) remembering_->carve(arena);
+    decoder_->carve(arena, shape_);
+  };
   Arena counting;
-  carve_step(counting);
-  decoder_->carve(counting, shape_);
+  carve(counting);
   EBB_ASSIGN(std::byte* const memory,
              compute_->allocate(counting.bytes(), "the session's buffers"));
   if (swapping_) EBB_TRY(swapping_->open());
   Arena arena(memory);
-  step_ = carve_step(arena);
-  decoder_->carve(arena, shape_);
+  carve(arena);
   EBB_ASSERT(arena.bytes() == counting.bytes());
   parts_ = arena.parts();
   EBB_TRY(decoder_->load());
 
-  step_host_.assign(static_cast<std::size_t>(2 + 4 * shape_.max_rows + shape_.max_out), 0);
+  step_host_.assign(static_cast<std::size_t>(2 + 5 * shape_.max_rows + shape_.max_out), 0);
   logits_.resize(static_cast<std::size_t>(model_.vocab_size));
   prefill_rows_.reserve(static_cast<std::size_t>(shape_.max_rows));
   // Decode has a plan of its own: a backend may tune it for few rows.
@@ -115,6 +149,7 @@ Status Engine::plan() {
     EBB_ASSIGN(const PlanId id, compute_->end_plan());
     plans_.push_back({id, capacity});
   }
+  if (remembering_) EBB_TRY(remembering_->open());
   return ok_status();
 }
 
@@ -127,6 +162,7 @@ Result<std::int32_t> Engine::open_sequence() {
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());
   if (swapping_ && observer_) observer_->sequence_opens(sequence);
   if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
+  if (remembering_) EBB_TRY(remembering_->open_sequence(sequence));
   *free = 0;
   return sequence;
 }
@@ -137,6 +173,7 @@ void Engine::close_sequence(std::int32_t sequence) {
     if (observer_) observer_->sequence_closes(sequence);
     swapping_->close_sequence(sequence);
   }
+  if (remembering_) (void)remembering_->close_sequence(sequence);
   length_[static_cast<std::size_t>(sequence)] = -1;
 }
 
@@ -154,7 +191,8 @@ Status Engine::step(std::span<const StepRow> rows) {
   std::int32_t* const pos = token + max_rows;
   std::int32_t* const seq = pos + max_rows;
   std::int32_t* const run_start = seq + max_rows;
-  std::int32_t* const out_row = run_start + max_rows;
+  std::int32_t* const keep = run_start + max_rows;
+  std::int32_t* const out_row = keep + max_rows;
   std::int32_t n_out = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto [sequence, id, wants_logits] = rows[i];
@@ -177,6 +215,7 @@ Status Engine::step(std::span<const StepRow> rows) {
     pos[i] = continues ? pos[i - 1] + 1 : static_cast<std::int32_t>(length(sequence));
     seq[i] = sequence;
     run_start[i] = continues ? run_start[i - 1] : row;
+    keep[i] = kept_layers_.empty() ? -1 : row;
     if (pos[i] >= shape_.max_context) {
       return make_error(Errc::invalid_argument,
                         "sequence %d is full: [engine] max_context allows %lld tokens", sequence,
@@ -197,13 +236,24 @@ Status Engine::step(std::span<const StepRow> rows) {
   n_out_ = step_host_[1];
   if (swapping_) {
     EBB_TRY(compute_->wait());  // the last step reads its moves and writes its log
+  }
+  std::span<const Forecast> forecasts;
+  if (remembering_) {
+    EBB_ASSIGN(forecasts, remembering_->begin_step({pos, seq, out_row, n_rows, n_out_}, keep));
+  }
+  if (swapping_) {
     const auto n = static_cast<std::size_t>(n_rows);
+    for (const Forecast& forecast : forecasts) {
+      if (observer_) observer_->scored(forecast);
+      swapping_->scored(forecast);
+    }
     if (observer_) observer_->step_begins({pos, n}, {seq, n});
     swapping_->begin_step(pos, seq, n_rows);
   }
   EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
                           step_host_.size() * sizeof(std::int32_t)));
   EBB_TRY(compute_->start(plan_for(std::max(n_rows, n_out_))));
+  if (remembering_) EBB_TRY(remembering_->step_started());
   if (swapping_) swapping_->digest();
   for (std::int32_t i = 0; i < n_rows; ++i) {
     length_[static_cast<std::size_t>(seq[i])] = pos[i] + 1;
@@ -282,6 +332,8 @@ std::vector<std::pair<const ModuleDescriptor*, std::string>> Engine::modules() c
   add(comm_);
   add(swap_);
   add(attention_);
+  for (const auto& scorer : scorers_) add(scorer);
+  add(memory_);
   add(decoder_);
   return all;
 }

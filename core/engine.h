@@ -10,6 +10,7 @@
 #include "core/api/comm.h"
 #include "core/api/decoder.h"
 #include "core/api/loader.h"
+#include "core/api/memory.h"
 #include "core/api/swap.h"
 #include "core/api/tokenizer.h"
 #include "core/host.h"
@@ -23,6 +24,8 @@ struct EngineOptions {
   std::string modules_folder;  ///< where bare names resolve, unless [modules] path says otherwise
   LogSink log;
   bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
+  /// Keep what scorers read in these layers, index queries too, of every row (Attention::keep).
+  std::vector<std::int32_t> kept_layers;
 };
 
 /// One row of a step: the next token of a sequence.
@@ -84,6 +87,13 @@ class Engine {
   /// nullptr when every chunk row stays in compute memory.
   const Swap* swap() const { return swapping_; }
   StagedShape staged() const { return attention_->staged(shape_); }
+  /// nullptr when no scorer is asked.
+  const Memory* memory() const { return remembering_; }
+  const Attention& attention() const { return *attention_.get(); }
+  /// From compute memory, after the last step.
+  Status read(void* target, const void* source, std::uint64_t bytes) {
+    return compute_->read(target, source, bytes);
+  }
   /// From now on; nullptr for nobody. Not owned.
   void observe_swap(SwapObserver* observer) { observer_ = observer; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
@@ -105,7 +115,9 @@ class Engine {
   /// The smallest plan for so many rows, or so many rows whose logits are wanted.
   PlanId plan_for(std::int32_t n_rows) const;
   template <class Interface>
-  Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules);
+  Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules,
+              std::size_t i = 0);
+  Status wire_memory(const Manifest& manifest, const ModuleLoader& modules);
 
   // Declared in the order of wiring; C++ destroys backwards, so a part outlives those that use it.
   HostServices host_;
@@ -115,9 +127,13 @@ class Engine {
   ModulePtr<Comm> comm_;
   ModulePtr<Swap> swap_;
   ModulePtr<Attention> attention_;
+  std::vector<ModulePtr<Scorer>> scorers_;
+  ModulePtr<Memory> memory_;
   ModulePtr<Decoder> decoder_;
 
-  Swap* swapping_ = nullptr;  // swap_, if it has anything to do
+  Swap* swapping_ = nullptr;       // swap_, if it has anything to do
+  Memory* remembering_ = nullptr;  // memory_, likewise
+  std::vector<std::int32_t> kept_layers_;
   SwapObserver* observer_ = nullptr;
   SessionShape shape_;
   ModelShape model_;

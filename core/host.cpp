@@ -32,6 +32,7 @@ class ModuleHost final : public Host {
   Comm* comm() noexcept override { return services_.parts().comm; }
   Attention* attention() noexcept override { return services_.parts().attention; }
   Staging* staging() noexcept override { return services_.parts().staging; }
+  Memory* memory() noexcept override { return services_.parts().memory; }
 
  private:
   HostServices& services_;

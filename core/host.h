@@ -23,6 +23,7 @@ struct HostParts {
   Comm* comm = nullptr;
   Attention* attention = nullptr;
   Staging* staging = nullptr;
+  Memory* memory = nullptr;
 };
 
 /// What the hosts of all modules share. Made by the engine before the first module and destroyed

@@ -25,12 +25,13 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::size_t kMaxChain = 16;  // files that extend one another
 
-// Sections; the first five name modules that every manifest needs, the next two may be absent.
-constexpr std::string_view kSections[] = {"loader",  "compute",   "comm", "attention",
-                                          "decoder", "tokenizer", "swap", "engine",
-                                          "modules", "sampling"};
+// Sections; the first five name modules that every manifest needs, the next three may be absent.
+constexpr std::string_view kSections[] = {"loader",  "compute",   "comm",    "attention",
+                                          "decoder", "tokenizer", "swap",    "memory",
+                                          "engine",  "modules",   "sampling"};
 constexpr std::size_t kRequired = 5;
-constexpr std::size_t kModules = 7;
+constexpr std::size_t kModules = 8;
+constexpr std::string_view kScorer = "scorer";
 
 Error bad(std::string_view where, std::string_view why, Errc code = Errc::invalid_argument) {
   return Error{code, fmt::format("{}: {}", where, why)};
@@ -129,6 +130,12 @@ Result<toml::table> parse_override(const std::string& argument) {
 
 struct Manifest::Tree {
   toml::table root;
+
+  /// [kind], or the i-th [[memory.scorer]]; nullptr if there is none.
+  toml::table* section(std::string_view kind, std::size_t i) {
+    if (kind != kScorer) return i == 0 ? root[kind].as_table() : nullptr;
+    return root["memory"][kScorer][i].as_table();
+  }
 };
 
 Result<Manifest> Manifest::load(const std::string& path,
@@ -161,21 +168,30 @@ Status Manifest::read() {
       mistake(where, "want a table, [" + std::string(key.str()) + "]");
     }
   }
-  for (const std::string_view kind : std::span(kSections).first<kModules>()) {
-    const toml::node* section = tree_->root.get(kind);
-    if (!section && std::find(kSections, kSections + kRequired, kind) != kSections + kRequired) {
-      mistake(printable(path_), fmt::format("[{}] is missing: want module = \"NAME\" in it", kind));
-    }
-    if (!section || !section->is_table()) continue;
-    const std::string where = options(kind)->where("module");
-    const toml::node* spelled = section->as_table()->get("module");
+  const auto read_module = [&](std::string_view kind, std::size_t i) {
+    const auto* section = tree_->section(kind, i);
+    if (!section) return;
+    const std::string where = options(kind, i)->where("module");
+    const toml::node* spelled = section->get("module");
     const auto name = spelled ? spelled->value_exact<std::string>() : std::nullopt;
     if (!name || name->empty()) {
       mistake(where, "want the name of a module, in quotes");
     } else {
       modules_.push_back({std::string(kind), *name, folder_of(spelled->source()), where});
     }
+  };
+  for (const std::string_view kind : std::span(kSections).first<kModules>()) {
+    if (tree_->root.contains(kind)) {
+      read_module(kind, 0);
+    } else if (std::find(kSections, kSections + kRequired, kind) != kSections + kRequired) {
+      mistake(printable(path_), fmt::format("[{}] is missing: want module = \"NAME\" in it", kind));
+    }
   }
+  const auto scorers = tree_->root["memory"]["scorer"];
+  if (scorers && !scorers.is_array_of_tables()) {
+    mistake(position(scorers.node()->source()) + ": scorer", "want tables [[memory.scorer]]");
+  }
+  for (std::size_t i = 0; tree_->section(kScorer, i); ++i) read_module(kScorer, i);
   const auto finish = [&mistakes](Options& options) {
     if (Status status = options.finish(); !status) mistakes.push_back(status.error().message);
   };
@@ -205,17 +221,24 @@ Status Manifest::read() {
   return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(mistakes, "\n"))};
 }
 
-const ModuleChoice* Manifest::module(std::string_view kind) const {
-  const auto found = std::find_if(modules_.begin(), modules_.end(),
-                                  [kind](const ModuleChoice& c) { return c.kind == kind; });
+const ModuleChoice* Manifest::module(std::string_view kind, std::size_t i) const {
+  const auto found = std::find_if(modules_.begin(), modules_.end(), [&](const ModuleChoice& c) {
+    return c.kind == kind && i-- == 0;
+  });
   return found == modules_.end() ? nullptr : &*found;
 }
 
-std::unique_ptr<Options> Manifest::options(std::string_view kind) const {
-  std::shared_ptr<const toml::table> keys(tree_, tree_->root[kind].as_table());  // holds the tree
+std::unique_ptr<Options> Manifest::options(std::string_view kind, std::size_t i) const {
+  std::shared_ptr<const toml::table> keys(tree_, tree_->section(kind, i));  // holds the tree
   if (!keys) keys = std::make_shared<const toml::table>();
-  std::unique_ptr<Options> made = make_options(std::string(kind), std::move(keys));
-  if (module(kind)) (void)made->get_string("module", "");  // the core's own key
+  if (kind == "memory" && keys->contains(kScorer)) {  // whose tables are read on their own
+    toml::table own = *keys;
+    own.erase(kScorer);
+    keys = std::make_shared<const toml::table>(std::move(own));
+  }
+  const std::string section = kind == kScorer ? "memory.scorer" : std::string(kind);
+  std::unique_ptr<Options> made = make_options(section, std::move(keys));
+  if (module(kind, i)) (void)made->get_string("module", "");  // the core's own key
   return made;
 }
 

@@ -55,11 +55,12 @@ class Manifest {
   /// [modules] path, or "" if the manifest leaves it to the program.
   const std::string& modules_folder() const { return modules_folder_; }
 
-  /// The choice of section `kind`, or nullptr: [tokenizer] and [swap] may be absent.
-  const ModuleChoice* module(std::string_view kind) const;
+  /// The choice of section `kind`, or nullptr: [tokenizer], [swap] and [memory] may be absent. The
+  /// i-th one of kind "scorer" is that of [[memory.scorer]].
+  const ModuleChoice* module(std::string_view kind, std::size_t i = 0) const;
   /// The keys of a section that is present, without `module`. Fresh at every call; outlives
   /// this.
-  std::unique_ptr<Options> options(std::string_view kind) const;
+  std::unique_ptr<Options> options(std::string_view kind, std::size_t i = 0) const;
 
   /// The merged manifest as TOML, keys in order: what to write beside results. Relative paths stand
   /// as they were spelled.

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "core/api/memory.h"
+
 namespace ebb {
 
 /// Hears what the engine tells its swap module, just before: told the same again, with the same
@@ -17,6 +19,7 @@ class SwapObserver {
   /// By row, as in StepView.
   virtual void step_begins(std::span<const std::int32_t> pos,
                            std::span<const std::int32_t> seq) noexcept = 0;
+  virtual void scored(const Forecast& forecast) noexcept = 0;
   virtual void settles() noexcept = 0;
 };
 

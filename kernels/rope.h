@@ -51,6 +51,13 @@ EBB_HD inline void rope_entry(std::int64_t position, double frequency, float* co
   cos_sin[1] = static_cast<float>(sin(angle));
 }
 
+/// The same as models trained with single-precision tables saw it: the angle is a rounded product.
+EBB_HD inline void rope_entry_single(std::int64_t position, double frequency, float* cos_sin) {
+  const float angle = static_cast<float>(position) * static_cast<float>(frequency);
+  cos_sin[0] = static_cast<float>(cos(static_cast<double>(angle)));
+  cos_sin[1] = static_cast<float>(sin(static_cast<double>(angle)));
+}
+
 EBB_HD inline void rotate_pair(float* pair, const float* cos_sin) {
   const float a = pair[0], b = pair[1];
   pair[0] = a * cos_sin[0] - b * cos_sin[1];

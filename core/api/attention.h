@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/api/compute.h"
 #include "core/api/session.h"
 
 namespace ebb {
+
+struct ScoredLayer;  // kernels/ops/scoring.h
 
 /// What a decoder layer hands to its attention and gets back; compute memory, f32.
 struct AttentionIo {
@@ -33,6 +36,11 @@ class Attention : public Module {
 
   /// What Host::staging() is for, if it is there when carve is called.   Thread: [startup]
   virtual StagedShape staged(const SessionShape& shape) const noexcept = 0;
+  /// Before carve: keeps vectors of these layers for scorers, as StepView::keep says; `queries`:
+  /// those of the model's indexer too. Errors: a layer without index keys.   Thread: [startup]
+  virtual Status keep(std::span<const std::int32_t> layers, bool queries) noexcept = 0;
+  /// Errors: a layer without index keys.
+  virtual Status scored_layer(std::int32_t layer, ScoredLayer& out) const noexcept = 0;
   /// Imports this module's weights; everything was checked in create. With `qat_simulation`, rounds
   /// rows, index keys and index queries as in training.   Source: 3.9   Thread: [startup]
   virtual Status load(bool qat_simulation) noexcept = 0;

@@ -58,6 +58,12 @@ class Compute : public Module {
   virtual Status start(PlanId plan) noexcept = 0;
   /// Returns when all that was started is done.
   virtual Status wait() noexcept = 0;
+  /// Starts a plan that runs after those before it and beside those that follow: neither it nor
+  /// they may write what the other uses. Nothing but wait_beside() waits for it; once at a time per
+  /// plan.
+  virtual Status start_beside(PlanId plan) noexcept = 0;
+  /// Returns when that plan's last run beside is over.
+  virtual Status wait_beside(PlanId plan) noexcept = 0;
 
   virtual ComputeInfo info() const noexcept = 0;
   /// What one run of a plan is made of: nodes of a graph, phases of a pool.

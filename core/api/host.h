@@ -9,6 +9,7 @@ class Attention;
 class Comm;
 class Compute;
 class Loader;
+class Memory;
 class Staging;
 
 enum class LogLevel { debug, info, warning, error };
@@ -18,7 +19,8 @@ enum class LogLevel { debug, info, warning, error };
 enum class ThreadTag { startup, decode, copy };
 
 /// Services a module may use; handed to create and valid until the module is destroyed.
-/// The parts are wired in the order loader, tokenizer, compute, comm, swap, attention, decoder:
+/// The parts are wired in the order loader, tokenizer, compute, comm, swap, attention,
+/// decoder, scorers, memory:
 /// each of them may ask for the ones before it. A part that is not wired yet is nullptr.
 class Host {
  public:
@@ -39,6 +41,8 @@ class Host {
   virtual Attention* attention() noexcept = 0;
   /// nullptr when every chunk row stays in compute memory.
   virtual Staging* staging() noexcept = 0;
+  /// nullptr when no scorer is asked; plan() has returned.
+  virtual Memory* memory() noexcept = 0;
 };
 
 }  // namespace ebb

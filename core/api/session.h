@@ -15,6 +15,7 @@ struct SessionShape {
   std::int32_t max_sequences = 1;  ///< sequences that hold state at one time
   std::int32_t max_rows = 1;       ///< rows of one step: prefill_chunk or the decode batch
   std::int32_t max_out = 1;        ///< rows of one step whose logits are wanted
+  std::int32_t max_kept = 0;       ///< rows whose hidden vectors are kept for scorers
 };
 
 /// What changes from step to step: one struct in compute memory, so that a step can be planned once
@@ -28,6 +29,7 @@ struct StepView {
   const std::int32_t* seq = nullptr;        ///< [max_rows] sequence, 0..max_sequences-1
   const std::int32_t* run_start = nullptr;  ///< [max_rows] first row of the row's run
   const std::int32_t* out_row = nullptr;    ///< [max_out] rows whose logits are wanted
+  const std::int32_t* keep = nullptr;  ///< [max_rows] where the row's vectors are kept; -1: nowhere
   std::int32_t max_rows = 0;
   std::int32_t max_out = 0;
 };

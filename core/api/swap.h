@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/api/attention.h"
+#include "core/api/memory.h"
 #include "core/api/module.h"
 #include "core/api/staging.h"
 
@@ -55,6 +56,8 @@ class Swap : public Module, public Staging {
 
   /// Empties the tables for a sequence that begins.
   virtual Status open_sequence(std::int32_t sequence) noexcept = 0;
+  /// Before begin_step(): what a sequence is likely to select from this step on (memory.h).
+  virtual void scored(const Forecast& forecast) noexcept = 0;
   /// The pool holds the chunks of n_tokens tokens that were not fed (Attention::fill).
   virtual void fill(std::int32_t sequence, std::int64_t n_tokens) noexcept = 0;
   /// All steps are settled.

@@ -8,7 +8,7 @@ Result<std::int32_t> check_store(const char* op, const char* name, const RowStor
                                  std::int32_t d, std::int32_t n_pairs, Rounding rounding) {
   EBB_TRY(check_pointers(op, {{name, store.data}}));
   EBB_TRY(check_range(op, "rows of a store", store.n_rows, 1, INT64_MAX));
-  const bool hadamard = rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4;
+  const bool hadamard = transforms(rounding);
   if (store.format == RowFormat::fp4 && d % 2 != 0) {
     return make_error(Errc::incompatible, "%s: %s holds fp4 rows of %d values, want an even number",
                       op, name, d);
@@ -39,8 +39,7 @@ Status check_slots(const char* op, const RowStore& store, const SlotStore& slots
 }
 
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs) {
-  if ((rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4) &&
-      (d & (d - 1)) != 0) {
+  if (transforms(rounding) && (d & (d - 1)) != 0) {
     return make_error(Errc::incompatible,
                       "%s: a Hadamard transform of %d values, want a power of two", op, d);
   }

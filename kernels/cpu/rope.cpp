@@ -13,7 +13,9 @@ void rope_table_rows(const RopeTableArgs& a, std::int64_t first, std::int64_t la
     const std::int64_t position = static_cast<std::int64_t>(a.step.pos[r]) + a.offset;
     if (position < 0) continue;
     float* const row = a.cos_sin + r * a.n_pairs * 2;
-    for (std::int32_t i = 0; i < a.n_pairs; ++i) rope_entry(position, a.frequency[i], row + 2 * i);
+    for (std::int32_t i = 0; i < a.n_pairs; ++i) {
+      (a.single ? rope_entry_single : rope_entry)(position, a.frequency[i], row + 2 * i);
+    }
   }
 }
 

@@ -70,10 +70,15 @@ struct BestList {
     n = top_k;
     least = candidate_score(items[top_k - 1]);
   }
-  /// Takes the first `count` of a tile's scores; `above` has a bit for every score above `least`.
-  void add(const float* score, std::uint64_t above, std::int32_t first_chunk, std::int32_t count) {
+  /// Takes the first `count` of a tile's scores, if they are allowed (nullptr: all are); `above`
+  /// has a bit for every score above `least`.
+  void add(const float* score, std::uint64_t above, std::int32_t first_chunk, std::int32_t count,
+           const std::uint8_t* allowed) {
     if (least != least) above = ~std::uint64_t{0};
     if (count < kTile) above &= (std::uint64_t{1} << count) - 1;
+    for (std::int32_t i = 0; allowed != nullptr && i < count; ++i) {
+      if (allowed[first_chunk + i] == 0) above &= ~(std::uint64_t{1} << i);
+    }
     for (; above != 0; above &= above - 1) {
       const std::int32_t i = std::countr_zero(above);
       items[n++] = make_candidate(score[i], first_chunk + i);
@@ -160,6 +165,11 @@ void load_tile(const SelectPlan& plan, std::int32_t seq, std::int32_t first, std
   transpose_tile(rows, a.d, s.tile);
 }
 
+/// Which chunks row `row` may choose; nullptr: all.
+const std::uint8_t* allowed_of(const SelectArgs& a, std::int64_t row) {
+  return a.allowed == nullptr ? nullptr : a.allowed + a.step.seq[row] * a.keys.n_rows;
+}
+
 /// Streams the chunks [first_tile, last_tile) * kTile through the lists of the rows [first, last),
 /// which belong to one sequence; lists[i] is for row first + i.
 void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
@@ -178,7 +188,7 @@ void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
       const std::uint64_t above =
           score_tile(a.q + r * head_values, a.weight + static_cast<std::int64_t>(r) * a.n_heads,
                      a.weight_scale, a.n_heads, a.d, s.tile, list.least, s.score);
-      list.add(s.score, above, chunk, std::min(kTile, visible - chunk));
+      list.add(s.score, above, chunk, std::min(kTile, visible - chunk), allowed_of(a, r));
     }
   }
 }
@@ -263,8 +273,12 @@ class ScorePhase final : public Phase {
   void write_all(std::int32_t row, std::int32_t visible) const {
     const SelectArgs& a = plan_.args;
     std::int32_t* const ids = a.ids + static_cast<std::int64_t>(row) * a.top_k;
-    for (std::int32_t c = 0; c < visible; ++c) ids[c] = c;
-    a.count[row] = visible;
+    const std::uint8_t* const allowed = allowed_of(a, row);
+    std::int32_t n = 0;
+    for (std::int32_t c = 0; c < visible; ++c) {
+      if (allowed == nullptr || allowed[c] != 0) ids[n++] = c;
+    }
+    a.count[row] = n;
   }
 
   SelectPlan plan_;

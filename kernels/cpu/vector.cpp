@@ -285,12 +285,24 @@ void SimulateFp4Block(float* x) {
   }
 }
 
+void round_to_bf16(float* x, std::int32_t n) {
+  for (std::int32_t i = 0; i < n; ++i) x[i] = bf16_to_float(float_to_bf16(x[i]));
+}
+
 void RopeAndRound(float* x, std::int32_t d, const float* cos_sin, std::int32_t n_pairs,
                   Rounding rounding) {
   const std::int32_t n_still = d - 2 * n_pairs;
+  if (rounds_to_bf16(rounding)) round_to_bf16(x, d);
   Rotate(x + n_still, cos_sin, n_pairs, false);
   switch (rounding) {
     case Rounding::none:
+      break;
+    case Rounding::bf16:
+      round_to_bf16(x + n_still, 2 * n_pairs);
+      break;
+    case Rounding::bf16_hadamard:
+      round_to_bf16(x + n_still, 2 * n_pairs);
+      Hadamard(x, d);
       break;
     case Rounding::fp8_nope:
       for (std::int32_t i = 0; i < n_still; i += kFp8Block) {

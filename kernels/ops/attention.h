@@ -21,10 +21,20 @@ enum class RowFormat : std::int32_t { f32, f16, fp8, fp4 };
 /// Rounding that the model was trained with, applied before a vector is stored or compared.
 enum class Rounding : std::int32_t {
   none,
-  fp8_nope,      ///< e4m3 in blocks of 64 with power-of-two scale, on the dims that do not rotate
-  hadamard,      ///< orthonormal Hadamard transform over the whole vector
-  hadamard_fp4,  ///< the transform, then e2m1 in blocks of 32 with power-of-two scale
+  fp8_nope,       ///< e4m3 in blocks of 64 with power-of-two scale, on the dims that do not rotate
+  hadamard,       ///< orthonormal Hadamard transform over the whole vector
+  hadamard_fp4,   ///< the transform, then e2m1 in blocks of 32 with power-of-two scale
+  bf16,           ///< bf16 before the rope, and its results again
+  bf16_hadamard,  ///< that, then the transform
 };
+
+constexpr bool rounds_to_bf16(Rounding rounding) {
+  return rounding == Rounding::bf16 || rounding == Rounding::bf16_hadamard;
+}
+constexpr bool transforms(Rounding rounding) {
+  return rounding == Rounding::hadamard || rounding == Rounding::hadamard_fp4 ||
+         rounding == Rounding::bf16_hadamard;
+}
 
 /// A store of rows per sequence: row i of sequence s is at data + s * sequence_bytes + i *
 /// row_bytes.
@@ -53,6 +63,7 @@ struct RopeTableArgs {
   std::int32_t n_pairs = 0;
   std::int32_t offset = 0;   ///< tokens
   float* cos_sin = nullptr;  ///< [rows, n_pairs, 2] out
+  bool single = false;       ///< angle = f32(pos + offset) * f32(frequency), rounded to f32
 };
 
 /// Per head, in place: optional weightless RMS norm, rope on the last 2 * n_pairs dims, rounding.
@@ -109,8 +120,8 @@ struct CompressArgs {
 
 /// Chooses for every row the top_k visible chunks of largest
 ///   score[c] = sum_h weight[h] * weight_scale * max(0, q[h] . key[c])
-/// (all of them if there are no more than top_k; then scores are not needed). Ties to the lower id,
-/// NaN counts as -inf. ids come out ascending; count[r] says how many.   Source: 3.7
+/// (all that are allowed if there are no more than top_k; then scores are not needed). Ties to the
+/// lower id, NaN counts as -inf. ids come out ascending; count[r] says how many.   Source: 3.7
 struct SelectArgs {
   StepView step;
   const float* q = nullptr;       ///< [rows, n_heads, d]
@@ -121,6 +132,8 @@ struct SelectArgs {
   std::int32_t d = 0;
   std::int32_t ratio = 0;
   std::int32_t top_k = 0;
+  /// [max_sequences, keys.n_rows] 0: cannot be chosen for that sequence; nullptr: all can.
+  const std::uint8_t* allowed = nullptr;
   std::int32_t* ids = nullptr;    ///< [rows, top_k] out
   std::int32_t* count = nullptr;  ///< [rows] out
 };

@@ -4,6 +4,7 @@
 #include "kernels/ops/attention.h"
 #include "kernels/ops/dense.h"
 #include "kernels/ops/moe.h"
+#include "kernels/ops/scoring.h"
 #include "kernels/ops/staging.h"
 
 namespace ebb {
@@ -30,6 +31,8 @@ class Ops {
   virtual Status compress(const CompressArgs& args) noexcept = 0;
   virtual Status select(const SelectArgs& args) noexcept = 0;
   virtual Status attend(const AttendArgs& args) noexcept = 0;
+  virtual Status keep_rows(const KeepRowsArgs& args) noexcept = 0;
+  virtual Status score(const ScoreArgs& args) noexcept = 0;
   virtual Status move_rows(const MoveRowsArgs& args) noexcept = 0;
   virtual Status copy(const CopyArgs& args) noexcept = 0;
   virtual Status host_call(const HostCallArgs& args) noexcept = 0;

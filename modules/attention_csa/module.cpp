@@ -16,6 +16,7 @@
 #include "core/api/attention.h"
 #include "core/api/host.h"
 #include "core/api/loader.h"
+#include "core/api/memory.h"
 #include "core/api/staging.h"
 #include "kernels/ops/ops.h"
 #include "kernels/rope.h"
@@ -49,8 +50,12 @@ struct Layer {
   std::int32_t staged = -1;  // number among the staged layers
   SlotStore slots;           // of chunks.rows
   Compressor index;
-  Weight index_query;   // [n_index_heads * d_index, q_rank]
-  Weight index_weight;  // [n_index_heads, d_model]
+  Weight index_query;                  // [n_index_heads * d_index, q_rank]
+  Weight index_weight;                 // [n_index_heads, d_model]
+  bool is_kept = false;                // for scorers
+  float* kept_hidden = nullptr;        // [max_kept, d_model]
+  float* kept_index_q = nullptr;       // [max_kept, n_index_heads, d_index]
+  float* kept_index_weight = nullptr;  // [max_kept, n_index_heads]
 };
 
 /// A table of angles for every row of a step, at a fixed distance from the row's own position.
@@ -92,6 +97,33 @@ class AttentionCsa final : public Attention {
     for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i].ratio = config_.ratio[i];
   }
 
+  Status keep(std::span<const std::int32_t> layers, bool queries) noexcept override {
+    for (const std::int32_t layer : layers) {
+      EBB_TRY(check_scored(layer));
+      layers_[static_cast<std::size_t>(layer)].is_kept = true;
+    }
+    keeps_queries_ = queries;
+    return ok_status();
+  }
+
+  Status scored_layer(std::int32_t index, ScoredLayer& out) const noexcept override {
+    EBB_TRY(check_scored(index));
+    const Layer& layer = layers_[static_cast<std::size_t>(index)];
+    out.d_model = config_.d_model;
+    out.hidden = layer.kept_hidden;
+    out.keys = layer.index.rows;
+    out.d = config_.d_index;
+    out.n_pairs = config_.n_rot / 2;
+    out.ratio = layer.ratio;
+    out.transformed = transforms(index_rounding_);
+    out.frequency = chunk_frequency_memory_;
+    out.index_q = layer.kept_index_q;
+    out.index_weight = layer.kept_index_weight;
+    out.n_heads = config_.n_index_heads;
+    out.weight_scale = index_weight_scale();
+    return ok_status();
+  }
+
   Status load(bool qat_simulation) noexcept override {
     kv_rounding_ = qat_simulation ? Rounding::fp8_nope : Rounding::none;
     // A quantised key keeps more of a vector whose outliers the transform has spread; a plain f32
@@ -123,6 +155,7 @@ class AttentionCsa final : public Attention {
     const std::int64_t rows = shape.max_rows;
     top_k_ = top_k(shape);
     staging_ = host_.staging();
+    allowed_ = host_.memory() != nullptr ? host_.memory()->allowed() : nullptr;
     n_staged_ = 0;
     for (Layer& layer : layers_) {
       layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, config_.n_rot,
@@ -142,6 +175,7 @@ class AttentionCsa final : public Attention {
       carve_compressor(layer.index, arena, shape, layer.ratio, config_.d_index);
       layer.index.rows =
           row_store(arena, shape, n_chunks, config_.d_index, 0, index_format_, "index keys");
+      if (layer.is_kept) carve_kept(layer, arena, shape.max_kept);
     }
     const std::int64_t n_pairs = config_.n_rot / 2;
     window_frequency_memory_ = arena.take<double>(n_pairs, "rope tables");
@@ -303,6 +337,40 @@ class AttentionCsa final : public Attention {
         std::min<std::int64_t>(config_.top_k, (shape.max_context + 3) / 4));
   }
 
+  Status check_scored(std::int32_t layer) const {
+    if (layer >= 0 && layer < config_.n_layers &&
+        config_.ratio[static_cast<std::size_t>(layer)] == 4) {
+      return ok_status();
+    }
+    std::string all;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i].ratio == 4) all += (all.empty() ? "" : ", ") + std::to_string(i);
+    }
+    return make_error(Errc::invalid_argument, "layer %d has no index keys: want one of %s", layer,
+                      all.c_str());
+  }
+
+  float index_weight_scale() const {
+    return 1.0F / std::sqrt(static_cast<float>(config_.d_index) *
+                            static_cast<float>(config_.n_index_heads));
+  }
+
+  void carve_kept(Layer& layer, Arena& arena, std::int64_t n) const {
+    const std::int64_t heads = config_.n_index_heads;
+    layer.kept_hidden = arena.take<float>(n * config_.d_model, "kept vectors");
+    if (!keeps_queries_) return;
+    layer.kept_index_q = arena.take<float>(n * heads * config_.d_index, "kept vectors");
+    layer.kept_index_weight = arena.take<float>(n * heads, "kept vectors");
+  }
+  Status plan_kept(Ops& ops, const StepView& step, const Layer& layer,
+                   const AttentionIo& io) const {
+    EBB_TRY(ops.keep_rows({step, io.x, config_.d_model, layer.kept_hidden}));
+    if (!keeps_queries_) return ok_status();
+    const std::int64_t heads = config_.n_index_heads;
+    EBB_TRY(ops.keep_rows({step, index_q_, heads * config_.d_index, layer.kept_index_q}));
+    return ops.keep_rows({step, index_weight_, heads, layer.kept_index_weight});
+  }
+
   void carve_staged(Layer& layer, Arena& arena) const {
     RowStore& rows = layer.chunks.rows;
     const StagedRows staged = staging_->carve_layer(arena, layer.staged);
@@ -383,17 +451,18 @@ class AttentionCsa final : public Attention {
     EBB_TRY(ops.matmul(query));
     EBB_TRY(ops.heads({step, index_q_, config_.n_index_heads, config_.d_index, false, 0,
                        query_angles_.cos_sin, config_.n_rot / 2, index_rounding_}));
+    if (layer.is_kept) EBB_TRY(plan_kept(ops, step, layer, io));
     SelectArgs select{};
     select.step = step;
     select.q = index_q_;
     select.weight = index_weight_;
-    select.weight_scale = 1.0F / std::sqrt(static_cast<float>(config_.d_index) *
-                                           static_cast<float>(config_.n_index_heads));
+    select.weight_scale = index_weight_scale();
     select.keys = layer.index.rows;
     select.n_heads = config_.n_index_heads;
     select.d = config_.d_index;
     select.ratio = layer.ratio;
     select.top_k = top_k_;
+    select.allowed = allowed_;
     const SelectionLog chosen = selections(layer, step);
     select.ids = chosen.ids;
     select.count = chosen.count;
@@ -437,6 +506,8 @@ class AttentionCsa final : public Attention {
   std::int32_t top_k_ = 0;      // of the session
   Staging* staging_ = nullptr;  // of the session; nullptr: no layer is staged
   std::int32_t n_staged_ = 0;
+  bool keeps_queries_ = false;
+  const std::uint8_t* allowed_ = nullptr;  // of the session
 
   // Compute memory, carved per session; scratch is shared by all layers.
   double* window_frequency_memory_ = nullptr;

@@ -189,6 +189,9 @@ class ComputeCpu final : public Compute {
     return ok_status();
   }
   Status wait() noexcept override { return ok_status(); }
+  // The workers are as many as the CPUs: beside the steps there is no room.
+  Status start_beside(PlanId id) noexcept override { return start(id); }
+  Status wait_beside(PlanId) noexcept override { return ok_status(); }
 
   ComputeInfo info() const noexcept override {
     ComputeInfo info;

@@ -12,6 +12,7 @@
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/route.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/scoring.h"
 #include "kernels/cpu/select.h"
 #include "kernels/cpu/staging.h"
 
@@ -76,6 +77,12 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
   return guarded([&] { return add_attend(phases_, args); });
 }
 
+Status Recorder::keep_rows(const KeepRowsArgs& args) noexcept {
+  return guarded([&] { return add_keep_rows(phases_, args); });
+}
+Status Recorder::score(const ScoreArgs& args) noexcept {
+  return guarded([&] { return add_score(phases_, args); });
+}
 Status Recorder::move_rows(const MoveRowsArgs& args) noexcept {
   return guarded([&] { return add_move_rows(phases_, args); });
 }

@@ -165,6 +165,10 @@ void SlotStaging::close_sequence(std::int32_t sequence) noexcept {
   std::erase_if(moves_, [&](const Move& move) { return move.sequence == sequence; });
 }
 
+void SlotStaging::scored(const Forecast& forecast) noexcept {
+  policy_->scored(forecast.sequence, forecast.scores);
+}
+
 void SlotStaging::begin_step(const std::int32_t* pos, const std::int32_t* seq,
                              std::int32_t n_rows) noexcept {
   take_log();

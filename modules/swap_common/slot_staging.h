@@ -40,6 +40,7 @@ class SlotStaging : public Swap {
   Status open_sequence(std::int32_t sequence) noexcept override;
   void fill(std::int32_t sequence, std::int64_t n_tokens) noexcept override;
   void close_sequence(std::int32_t sequence) noexcept override;
+  void scored(const Forecast& forecast) noexcept override;
   void begin_step(const std::int32_t* pos, const std::int32_t* seq,
                   std::int32_t n_rows) noexcept override;
   void digest() noexcept override;

@@ -50,6 +50,8 @@ class FakeCompute final : public Compute {
   Result<PlanId> end_plan() noexcept override { return PlanId{}; }
   Status start(PlanId) noexcept override { return ok_status(); }
   Status wait() noexcept override { return ok_status(); }
+  Status start_beside(PlanId) noexcept override { return ok_status(); }
+  Status wait_beside(PlanId) noexcept override { return ok_status(); }
   ComputeInfo info() const noexcept override { return {}; }
   std::int64_t launches(PlanId) const noexcept override { return 0; }
   Result<double> measure_read_rate() noexcept override { return 0.0; }

@@ -20,6 +20,7 @@ class FakeHost final : public Host {
   Comm* comm() noexcept override { return nullptr; }
   Attention* attention() noexcept override { return nullptr; }
   Staging* staging() noexcept override { return nullptr; }
+  Memory* memory() noexcept override { return nullptr; }
 
  private:
   Loader* loader_;

@@ -34,6 +34,9 @@ class Recorder final : public SwapObserver {
   void sequence_closes(std::int32_t sequence) noexcept override;
   void step_begins(std::span<const std::int32_t> pos,
                    std::span<const std::int32_t> seq) noexcept override;
+  void scored(const Forecast& forecast) noexcept override {
+    keep(writer_.scored(forecast.sequence, forecast.scores));
+  }
   void settles() noexcept override;
 
  private:

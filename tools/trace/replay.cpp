@@ -46,6 +46,8 @@ class HostMemory final : public Compute {
   Result<PlanId> end_plan() noexcept override { return nothing(); }
   Status start(PlanId) noexcept override { return nothing(); }
   Status wait() noexcept override { return ok_status(); }
+  Status start_beside(PlanId) noexcept override { return nothing(); }
+  Status wait_beside(PlanId) noexcept override { return ok_status(); }
   ComputeInfo info() const noexcept override { return {}; }
   std::int64_t launches(PlanId) const noexcept override { return 0; }
   Result<double> measure_read_rate() noexcept override { return nothing(); }

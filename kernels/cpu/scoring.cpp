@@ -1,0 +1,101 @@
+// Scores of all chunks, by the tiles that selection uses too. A tile of keys is decoded once for
+// every row that is a query of the same sequence; there is seldom more than one.
+
+#include "kernels/cpu/scoring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/chunks.h"
+#include "kernels/cpu/block_phase.h"
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/select_tile.h"
+#include "kernels/row_format.h"
+
+namespace ebb::cpu {
+namespace {
+
+constexpr std::int32_t kTile = kSelectTile;
+
+struct ScorePlan {
+  ScoreArgs args;
+  std::int32_t n_rot = 0;
+  std::int64_t n_tiles = 0;  // of a full sequence
+};
+
+void keep_rows(const KeepRowsArgs& a, std::int64_t first, std::int64_t last, std::byte*) {
+  for (std::int64_t r = first; r < last; ++r) {
+    const std::int32_t to = a.step.keep[r];
+    if (to >= 0) {
+      std::memcpy(a.y + to * a.d, a.x + r * a.d, static_cast<std::size_t>(a.d) * sizeof(float));
+    }
+  }
+}
+
+std::size_t scratch_bytes(const ScoreArgs& a) {
+  return (2 * static_cast<std::size_t>(a.d) * kTile + kTile) * sizeof(float);
+}
+
+/// An item is one tile of the chunks of one row.
+void score_tiles(const ScorePlan& plan, std::int64_t first, std::int64_t last, std::byte* scratch) {
+  const ScoreArgs& a = plan.args;
+  float* const tile = reinterpret_cast<float*>(scratch);
+  float* const decoded = tile + static_cast<std::int64_t>(a.d) * kTile;
+  float* const score = decoded + static_cast<std::int64_t>(a.d) * kTile;
+  for (std::int64_t item = first; item < last; ++item) {
+    const std::int64_t row = item / plan.n_tiles, chunk = item % plan.n_tiles * kTile;
+    const std::int64_t n =
+        std::min<std::int64_t>(kTile, visible_chunks(a.step.pos[row], a.ratio) - chunk);
+    if (n <= 0) continue;
+    const float* keys[kTile];
+    for (std::int64_t c = 0; c < kTile; ++c) {
+      // The places behind the last key get copies of it.
+      const std::int64_t from = std::min(c, n - 1);
+      float* const key = decoded + from * a.d;
+      if (c == from) {
+        decode_row_fast(a.keys.format, a.d, plan.n_rot, row_at(a.keys, a.step.seq[row], chunk + c),
+                        key);
+      }
+      keys[c] = key;
+    }
+    transpose_tile(keys, a.d, tile);
+    score_tile(a.q + row * a.n_heads * a.d, a.weight + row * a.n_heads, a.weight_scale, a.n_heads,
+               a.d, tile, 0, score);
+    std::copy_n(score, n, a.logits + row * a.stride + chunk);
+  }
+}
+
+}  // namespace
+
+Status add_keep_rows(PhaseList& list, const KeepRowsArgs& args) {
+  EBB_TRY(check_pointers("keep_rows", {{"step.n_rows", args.step.n_rows},
+                                       {"step.keep", args.step.keep},
+                                       {"x", args.x},
+                                       {"y", args.y}}));
+  EBB_TRY(check_range("keep_rows", "d", args.d, 1, INT32_MAX));
+  list.push_back(std::make_unique<BlockPhase<KeepRowsArgs>>(
+      "keep_rows", args, args.step.n_rows, 1, items_for_values(args.d), 0, keep_rows));
+  return ok_status();
+}
+
+Status add_score(PhaseList& list, const ScoreArgs& args) {
+  EBB_TRY(check_pointers("score", {{"step.n_rows", args.step.n_rows},
+                                   {"step.pos", args.step.pos},
+                                   {"step.seq", args.step.seq},
+                                   {"q", args.q},
+                                   {"weight", args.weight},
+                                   {"logits", args.logits}}));
+  EBB_TRY(check_range("score", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("score", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("score", "ratio", args.ratio, 1, 1 << 16));
+  EBB_TRY(check_range("score", "rows of the keys", args.keys.n_rows, 1, INT32_MAX));
+  EBB_TRY(check_range("score", "stride", args.stride, args.keys.n_rows, INT32_MAX));
+  ScorePlan plan{args, 0, (args.keys.n_rows + kTile - 1) / kTile};
+  EBB_ASSIGN(plan.n_rot, check_store("score", "keys", args.keys, args.d, 0, Rounding::none));
+  list.push_back(std::make_unique<BlockPhase<ScorePlan>>(
+      "score", plan, args.step.n_rows, plan.n_tiles, 1, scratch_bytes(args), score_tiles));
+  return ok_status();
+}
+
+}  // namespace ebb::cpu
