@@ -144,17 +144,21 @@ class TomlOptions final : public Options {
   std::vector<std::int64_t> get_int_list(std::string_view key,
                                          const std::vector<std::int64_t>& fallback,
                                          std::int64_t low, std::int64_t high) noexcept override {
-    return read_list<std::int64_t>(key, fallback, want("an integer", low, high), int_in(low, high));
-  }
-
-  std::vector<double> get_float_list(std::string_view key, const std::vector<double>& fallback,
-                                     double low, double high) noexcept override {
-    return read_list<double>(key, fallback, want("a number", low, high), float_in(low, high));
-  }
-
-  std::vector<std::string> get_string_list(
-      std::string_view key, const std::vector<std::string>& fallback) noexcept override {
-    return read_list<std::string>(key, fallback, "want text in quotes", text_of);
+    asked_.emplace(key);
+    const toml::node* node = table_->get(key);
+    if (!node) return fallback;
+    const std::string wanted = want("an integer", low, high);
+    const toml::array* array = node->as_array();
+    if (!array) note(*node, key, fmt::format("{}, as a list", wanted));
+    if (!array) return fallback;
+    std::vector<std::int64_t> values;
+    for (const toml::node& element : *array) {
+      const auto value = int_in(low, high)(element);
+      if (!value) note(element, fmt::format("{}[{}]", key, values.size()), wanted);
+      if (!value) return fallback;
+      values.push_back(*value);
+    }
+    return values;
   }
 
   bool has(std::string_view key) const noexcept override { return table_->contains(key); }
@@ -191,25 +195,6 @@ class TomlOptions final : public Options {
     if (std::optional<T> value = reader(*node)) return *std::move(value);
     note(*node, key, wanted);
     return fallback;
-  }
-
-  template <class T, class Reader>
-  std::vector<T> read_list(std::string_view key, const std::vector<T>& fallback,
-                           std::string_view wanted, Reader reader) {
-    asked_.emplace(key);
-    const toml::node* node = table_->get(key);
-    if (!node) return fallback;
-    const toml::array* array = node->as_array();
-    if (!array) note(*node, key, fmt::format("{}, as a list", wanted));
-    if (!array) return fallback;
-    std::vector<T> values;
-    for (const toml::node& element : *array) {
-      std::optional<T> value = reader(element);
-      if (!value) note(element, fmt::format("{}[{}]", key, values.size()), wanted);
-      if (!value) return fallback;
-      values.push_back(*std::move(value));
-    }
-    return values;
   }
 
   std::string section_;

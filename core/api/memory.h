@@ -41,6 +41,7 @@ struct MemoryCounters {
   std::uint64_t refreshes = 0;  ///< forecasts that took effect
   std::uint64_t scored = 0;     ///< chunks that they scored
   std::uint64_t kept = 0;       ///< chunks that they kept
+  std::uint64_t nan = 0;        ///< logits that were no number
   std::uint64_t wait_us = 0;    ///< in which the host waited for scores
 };
 

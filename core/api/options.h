@@ -39,11 +39,6 @@ class Options {
   virtual std::vector<std::int64_t> get_int_list(std::string_view key,
                                                  const std::vector<std::int64_t>& fallback,
                                                  std::int64_t low, std::int64_t high) noexcept = 0;
-  virtual std::vector<double> get_float_list(std::string_view key,
-                                             const std::vector<double>& fallback, double low,
-                                             double high) noexcept = 0;
-  virtual std::vector<std::string> get_string_list(
-      std::string_view key, const std::vector<std::string>& fallback) noexcept = 0;
   virtual bool has(std::string_view key) const noexcept = 0;
 
   /// Where the value of `key` stands ("engine.toml:14:11: [swap] slots"), to begin a message with.

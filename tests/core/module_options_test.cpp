@@ -58,14 +58,6 @@ class ComparingOptions final : public Options {
                                          std::int64_t low, std::int64_t high) noexcept override {
     return compare(key, fallback, documented_->get_int_list(key, {}, low, high));
   }
-  std::vector<double> get_float_list(std::string_view key, const std::vector<double>& fallback,
-                                     double low, double high) noexcept override {
-    return compare(key, fallback, documented_->get_float_list(key, {}, low, high));
-  }
-  std::vector<std::string> get_string_list(
-      std::string_view key, const std::vector<std::string>& fallback) noexcept override {
-    return compare(key, fallback, documented_->get_string_list(key, {}));
-  }
   bool has(std::string_view) const noexcept override { return false; }
   std::string where(std::string_view key) const noexcept override {
     return documented_->where(key);

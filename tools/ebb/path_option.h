@@ -42,14 +42,6 @@ class PathOption final : public Options {
                                          std::int64_t) noexcept override {
     return fallback;
   }
-  std::vector<double> get_float_list(std::string_view, const std::vector<double>& fallback, double,
-                                     double) noexcept override {
-    return fallback;
-  }
-  std::vector<std::string> get_string_list(
-      std::string_view, const std::vector<std::string>& fallback) noexcept override {
-    return fallback;
-  }
   bool has(std::string_view key) const noexcept override { return key == "path"; }
   std::string where(std::string_view key) const noexcept override {
     return has(key) ? "FILE" : std::string(key);
