@@ -172,7 +172,8 @@ BOOST_FIXTURE_TEST_CASE(absurd_nesting_is_an_error, Folder) {
 
 BOOST_FIXTURE_TEST_CASE(unknown_sections_and_keys_are_named, Folder) {
   const std::string known =
-      "loader, compute, comm, attention, decoder, tokenizer, swap, engine, modules, sampling";
+      "loader, compute, comm, attention, decoder, tokenizer, swap, memory, engine, modules, "
+      "sampling";
   BOOST_TEST(with("[swop]\nslots = 1\n") ==
              "with.toml:12:2: swop: unknown; known sections: " + known);
   write("top.toml", "slots = 3\n" + std::string(kModules));
@@ -186,6 +187,43 @@ BOOST_FIXTURE_TEST_CASE(unknown_sections_and_keys_are_named, Folder) {
   BOOST_TEST(fails("value.toml") == "value.toml:1:1: engine: want a table, [engine]");
   BOOST_TEST(with("[[tokenizer]]\nmodule = \"t\"\n") ==
              "with.toml:12:3: tokenizer: want a table, [tokenizer]");
+}
+
+BOOST_FIXTURE_TEST_CASE(scorers_are_a_list_of_tables_in_memory, Folder) {
+  write("m.toml", std::string(kModules) + R"([memory]
+module = "mem"
+interval = 3
+[[memory.scorer]]
+module = "s_a"
+layer = 1
+[[memory.scorer]]
+module = "s_b"
+layer = 2
+)");
+  const Manifest manifest = good("m.toml");
+  BOOST_TEST(manifest.module("memory")->name == "mem");
+  BOOST_TEST(manifest.module("scorer")->name == "s_a");
+  BOOST_TEST(manifest.module("scorer", 1)->name == "s_b");
+  BOOST_TEST(manifest.module("scorer", 1)->where == *this / "m.toml:19:10: [memory.scorer] module");
+  BOOST_TEST(manifest.module("scorer", 2) == nullptr);
+  BOOST_TEST(manifest.options("scorer", 1)->get_int("layer", 0, 0, 9) == 2);
+  const auto memory = manifest.options("memory");
+  BOOST_TEST(memory->get_int("interval", 0, 0, 9) == 3);
+  BOOST_TEST(bool(memory->finish()));  // the list is not a key that somebody forgot
+  BOOST_TEST(manifest.options("scorer")->finish().error().message.find(
+                 "m.toml:17:1: [memory.scorer] layer: unknown key") != std::string::npos);
+  write("over.toml", "extends = \"m.toml\"\n[[memory.scorer]]\nmodule = \"s_c\"\n");
+  const Manifest over = good("over.toml");
+  BOOST_TEST(over.module("scorer")->name == "s_c");  // lists are replaced
+  BOOST_TEST(over.module("scorer", 1) == nullptr);
+  BOOST_TEST(over.module("memory")->name == "mem");
+  const std::string memory_section = "[memory]\nmodule = \"mem\"\n";
+  BOOST_TEST(with(memory_section + "scorer = 3\n") ==
+             "with.toml:14:10: scorer: want tables [[memory.scorer]]");
+  BOOST_TEST(with(memory_section + "scorer = [1]\n") ==
+             "with.toml:14:10: scorer: want tables [[memory.scorer]]");
+  BOOST_TEST(with(memory_section + "[[memory.scorer]]\nlayer = 1\n") ==
+             "with.toml:14:3: [memory.scorer] module: want the name of a module, in quotes");
 }
 
 BOOST_FIXTURE_TEST_CASE(wrong_settings_are_reported_together, Folder) {

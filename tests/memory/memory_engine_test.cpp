@@ -1,0 +1,325 @@
+// Forecasts in the whole engine: "exact" changes no bit, "bounded" and "direct" select what the
+// forecast allows and nothing else, and what a sequence gets depends on its own tokens alone.
+
+#define BOOST_TEST_MODULE memory_engine
+#define BOOST_TEST_DYN_LINK
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "core/swap_observer.h"
+#include "tests/engine/harness.h"
+
+namespace {
+
+using ebb::Engine;
+using ebb::Forecast;
+using ebb::StepRow;
+using ebb::test::open_engine;
+using ebb::test::require;
+using ebb::test::synthetic_manifest;
+using Rows = std::vector<std::vector<float>>;
+using Overrides = std::vector<std::string>;
+using Ids = std::vector<std::int32_t>;
+
+constexpr std::int64_t kContext = 200;  // 50 chunks; the tiny model selects 8
+const Overrides kSizes = {"engine.max_context=200", "engine.prefill_chunk=64"};
+
+Overrides operator+(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Overrides memory(const std::string& mode, const std::string& scorer, std::int64_t interval = 16) {
+  return {"memory.module=memory_flash",
+          "memory.mode=" + mode,
+          "memory.interval=" + std::to_string(interval),
+          "memory.budget=0.3",
+          "memory.recent_tokens=8",
+          "memory.sink_tokens=4",
+          "memory.scorer=[{module=\"" + scorer + "\"}]"};
+}
+Overrides swapping(const std::string& policy, const std::string& mode, std::int64_t slots) {
+  return {"swap.module=" + policy, "swap.staging=" + mode, "swap.slots=" + std::to_string(slots)};
+}
+
+Ids random_tokens(std::size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  Ids tokens(n);
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 320);
+  return tokens;
+}
+
+bool same_bits(const Rows& a, const Rows& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+/// Feeds a prompt in steps of `chunk`, then the rest token by token; logits from the prompt's last
+/// token on.
+Rows feed(Engine& engine, std::span<const std::int32_t> tokens, std::size_t prompt,
+          std::size_t chunk) {
+  const std::int32_t sequence = require(engine.open_sequence());
+  Rows all;
+  for (std::size_t fed = 0; fed < tokens.size();) {
+    const std::size_t n = fed < prompt ? std::min(chunk, prompt - fed) : 1;
+    std::vector<StepRow> rows;
+    for (std::size_t i = fed; i < fed + n; ++i) {
+      rows.push_back({sequence, tokens[i], i + 1 >= prompt});
+    }
+    require(engine.step(rows));
+    fed += n;
+    if (fed < prompt) continue;
+    const auto logits = require(engine.logits(0));
+    all.emplace_back(logits.begin(), logits.end());
+  }
+  engine.close_sequence(sequence);
+  return all;
+}
+
+/// Notes the forecasts of a sequence and what each step selected in every layer.
+class Witness final : public ebb::SwapObserver {
+ public:
+  struct Step {
+    std::int32_t pos = 0, n_rows = 0;
+    std::vector<Ids> selected;  // by layer, of a step of one row
+    int n_forecasts = 0;        // that had come before the step
+  };
+  struct Seen {
+    std::size_t n = 0;
+    Ids kept;
+  };
+
+  explicit Witness(Engine& engine) : engine_(engine) { engine.observe_swap(this); }
+  ~Witness() override { engine_.observe_swap(nullptr); }
+
+  void sequence_opens(std::int32_t) noexcept override {}
+  void sequence_closes(std::int32_t) noexcept override {}
+  void settles() noexcept override { take_log(); }
+  void scored(const Forecast& forecast) noexcept override {
+    forecasts.push_back({forecast.scores.size(), {forecast.kept.begin(), forecast.kept.end()}});
+  }
+  void step_begins(std::span<const std::int32_t> pos,
+                   std::span<const std::int32_t>) noexcept override {
+    take_log();
+    steps.push_back({pos.back(),
+                     static_cast<std::int32_t>(pos.size()),
+                     {},
+                     static_cast<int>(forecasts.size())});
+  }
+
+  std::vector<Step> steps;
+  std::vector<Seen> forecasts;
+
+ private:
+  void take_log() {
+    if (steps.empty() || steps.back().n_rows != 1 || !steps.back().selected.empty()) return;
+    for (std::int32_t layer = 0; layer < engine_.swap()->layout().n_layers; ++layer) {
+      const ebb::SelectionLog log = engine_.swap()->log(layer);
+      steps.back().selected.emplace_back(log.ids, log.ids + log.count[0]);
+    }
+  }
+  Engine& engine_;
+};
+
+std::string refusal(const Overrides& overrides) {
+  try {
+    open_engine(synthetic_manifest(), kSizes + overrides);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(F8_exact_changes_no_bit_whatever_the_scores_are) {
+  const Ids tokens = random_tokens(kContext, 1);
+  const Rows want = feed(*open_engine(synthetic_manifest(), kSizes), tokens, 100, 64);
+  for (const char* scorer : {"scorer_random", "scorer_recent"}) {
+    for (const std::int64_t interval : {1, 7, 1000}) {  // the last: one forecast, then none
+      for (const char* policy : {"swap_lru", "swap_score", "swap_none"}) {
+        for (const char* staging : {"zero_copy", "demand"}) {
+          const auto engine =
+              open_engine(synthetic_manifest(), kSizes + memory("exact", scorer, interval) +
+                                                    swapping(policy, staging, 9));
+          BOOST_TEST(same_bits(want, feed(*engine, tokens, 100, 33)),
+                     scorer << ' ' << interval << ' ' << policy << ' ' << staging);
+          BOOST_TEST(engine->memory()->counters().refreshes > 0U);
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bounded_and_direct_give_the_same_bits_however_they_run) {
+  const Ids tokens = random_tokens(kContext, 2);
+  const Rows native = feed(*open_engine(synthetic_manifest(), kSizes), tokens, 100, 64);
+  for (const char* mode : {"bounded", "direct"}) {
+    const Overrides how = kSizes + memory(mode, "scorer_random", 12);
+    const Rows want = feed(*open_engine(synthetic_manifest(), how), tokens, 100, 64);
+    BOOST_TEST(!same_bits(native, want), mode << " selects as the model does: nothing is tested");
+    for (const char* threads : {"1", "3"}) {
+      for (const std::size_t chunk : {1, 9, 100}) {
+        for (const Overrides& swap : {Overrides{}, swapping("swap_lru", "zero_copy", 9),
+                                      swapping("swap_score", "demand", 20)}) {
+          const auto engine =
+              open_engine(synthetic_manifest(),
+                          how + swap + Overrides{"compute.threads=" + std::string(threads)});
+          BOOST_TEST(same_bits(want, feed(*engine, tokens, 100, chunk)),
+                     mode << ' ' << threads << " threads, chunk " << chunk);
+        }
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(F7_forecasts_come_every_interval_and_take_effect_two_steps_later) {
+  const Ids tokens = random_tokens(180, 3);
+  const auto engine =
+      open_engine(synthetic_manifest(), kSizes + memory("exact", "scorer_recent", 16) +
+                                            swapping("swap_lru", "zero_copy", 9));
+  Witness witness(*engine);
+  feed(*engine, tokens, 100, 64);
+  // The prompt's last token stands at 99: it asks, and so do 115, 131, ...
+  std::size_t next = 0;
+  for (const Witness::Step& step : witness.steps) {
+    const int due = step.pos < 101 ? 0 : (step.pos - 101) / 16 + 1;
+    BOOST_TEST(step.n_forecasts == due, "at position " << step.pos);
+    if (static_cast<std::size_t>(due) > next) {
+      BOOST_TEST(witness.forecasts[next].n == static_cast<std::size_t>((step.pos - 2 + 1) / 4));
+      ++next;
+    }
+  }
+  BOOST_TEST(next == 5U);
+  // 15 of 50 chunks would be 0.3 of them: here 0.3 of those that were complete.
+  BOOST_TEST(witness.forecasts[0].kept.size() == 7U);
+}
+
+BOOST_AUTO_TEST_CASE(bounded_selects_kept_and_new_chunks_only) {
+  const Ids tokens = random_tokens(kContext, 4);
+  const auto engine =
+      open_engine(synthetic_manifest(), kSizes + memory("bounded", "scorer_random", 16) +
+                                            swapping("swap_lru", "zero_copy", 9));
+  Witness witness(*engine);
+  feed(*engine, tokens, 100, 64);
+  engine->swap_counters();
+  std::size_t n_new = 0, n_kept = 0;
+  for (const Witness::Step& step : witness.steps) {
+    if (step.n_forecasts == 0) continue;
+    const Witness::Seen& forecast =
+        witness.forecasts[static_cast<std::size_t>(step.n_forecasts - 1)];
+    for (const Ids& ids : step.selected) {
+      BOOST_TEST(!ids.empty());
+      for (const std::int32_t id : ids) {
+        const bool is_new = static_cast<std::size_t>(id) >= forecast.n;
+        const bool is_kept = std::binary_search(forecast.kept.begin(), forecast.kept.end(), id);
+        BOOST_TEST((is_new || is_kept), "chunk " << id << " at " << step.pos);
+        (is_new ? n_new : n_kept) += 1;
+      }
+    }
+  }
+  BOOST_TEST(n_new > 0U);
+  BOOST_TEST(n_kept > 0U);
+}
+
+BOOST_AUTO_TEST_CASE(direct_selects_all_kept_and_new_chunks_in_every_layer) {
+  const Ids tokens = random_tokens(kContext, 5);
+  const auto engine =
+      open_engine(synthetic_manifest(), kSizes + memory("direct", "scorer_random", 8) +
+                                            swapping("swap_lru", "zero_copy", 9));
+  Witness witness(*engine);
+  feed(*engine, tokens, 100, 64);
+  engine->swap_counters();
+  int n_checked = 0;
+  for (const Witness::Step& step : witness.steps) {
+    if (step.n_forecasts == 0 || step.selected.empty()) continue;
+    const Witness::Seen& forecast =
+        witness.forecasts[static_cast<std::size_t>(step.n_forecasts - 1)];
+    Ids want = forecast.kept;
+    for (auto id = static_cast<std::int32_t>(forecast.n); id < (step.pos + 1) / 4; ++id) {
+      want.push_back(id);
+    }
+    BOOST_TEST(want.size() <= 8U);
+    for (const Ids& ids : step.selected) {
+      BOOST_TEST(ids == want, boost::test_tools::per_element());
+    }
+    ++n_checked;
+  }
+  BOOST_TEST(n_checked > 50);
+}
+
+BOOST_AUTO_TEST_CASE(S5_sequences_in_one_step_equal_their_solo_runs) {
+  const Overrides how = kSizes + memory("bounded", "scorer_recent", 5);
+  std::vector<Ids> prompts;
+  std::vector<Rows> want;
+  for (unsigned i = 0; i < 4; ++i) {
+    prompts.push_back(random_tokens(90 + 25 * i, 20 + i));
+    want.push_back(feed(*open_engine(synthetic_manifest(), how), prompts[i], 40 + 7 * i, 64));
+  }
+  const auto engine = open_engine(synthetic_manifest(), how + Overrides{"engine.max_sequences=2"});
+  std::vector<Rows> got(4);
+  std::vector<std::size_t> fed(4, 0);
+  std::vector<std::int32_t> sequence(4, -1);
+  std::mt19937 random(6);
+  for (std::size_t done = 0, next = 0; done < 4;) {
+    std::vector<StepRow> rows;
+    std::vector<std::size_t> owner;
+    for (std::size_t k = 0; k < next; ++k) {
+      if (sequence[k] < 0 || random() % 3 == 0) continue;
+      const std::size_t prompt = 40 + 7 * k;
+      const std::size_t n = fed[k] < prompt ? std::min<std::size_t>(11, prompt - fed[k]) : 1;
+      for (std::size_t i = 0; i < n; ++i) {
+        const bool wants = fed[k] + 1 >= prompt;
+        rows.push_back({sequence[k], prompts[k][fed[k]++], wants});
+        if (wants) owner.push_back(k);
+      }
+    }
+    if (!rows.empty()) require(engine->step(rows));
+    for (std::size_t i = 0; i < owner.size(); ++i) {
+      const auto logits = require(engine->logits(static_cast<std::int32_t>(i)));
+      got[owner[i]].emplace_back(logits.begin(), logits.end());
+    }
+    for (std::size_t k = 0; k < next; ++k) {
+      if (sequence[k] < 0 || fed[k] < prompts[k].size()) continue;
+      engine->close_sequence(sequence[k]);
+      sequence[k] = -1;
+      ++done;
+    }
+    if (next < 4) {
+      if (const auto opened = engine->open_sequence()) sequence[next++] = *opened;
+    }
+  }
+  for (std::size_t k = 0; k < 4; ++k) BOOST_TEST(same_bits(want[k], got[k]), "sequence " << k);
+}
+
+BOOST_AUTO_TEST_CASE(off_takes_nothing) {
+  const auto plain = open_engine(synthetic_manifest(), kSizes);
+  for (const char* scorers : {"memory.scorer=[]", "memory.scorer=[{module=\"scorer_recent\"}]"}) {
+    const auto engine =
+        open_engine(synthetic_manifest(),
+                    kSizes + Overrides{"memory.module=memory_flash", "memory.mode=off", scorers});
+    BOOST_TEST(engine->memory() == nullptr);
+    BOOST_TEST((plain->parts() == engine->parts()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_served_is_refused) {
+  const auto contains = [](const std::string& text, const std::string& part) {
+    BOOST_TEST(text.find(part) != text.npos, "\"" << part << "\" is not in: " << text);
+  };
+  contains(refusal({"memory.module=memory_flash"}), "wants one or more [[memory.scorer]]");
+  contains(refusal(memory("bounded", "scorer_none")), "scorer_none");
+  contains(refusal(memory("direct", "scorer_recent", 30)), "selects 8 chunks (top_k)");
+  contains(refusal(memory("direct", "scorer_recent", 30)), "interval of 30");
+  contains(refusal(memory("lazy", "scorer_recent")), "[memory] mode");
+  contains(refusal(memory("bounded", "scorer_recent") + Overrides{"memory.budget=1.5"}),
+           "[memory] budget = 1.5");
+  contains(refusal(memory("bounded", "scorer_recent") + Overrides{"memory.ratio=4"}),
+           "[memory] ratio: unknown key");
+}
