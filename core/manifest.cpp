@@ -188,7 +188,8 @@ Status Manifest::read() {
     }
   }
   const auto scorers = tree_->root["memory"]["scorer"];
-  if (scorers && !scorers.is_array_of_tables()) {
+  const toml::array* list = scorers.as_array();
+  if (scorers && !(list && (list->empty() || list->is_array_of_tables()))) {
     mistake(position(scorers.node()->source()) + ": scorer", "want tables [[memory.scorer]]");
   }
   for (std::size_t i = 0; tree_->section(kScorer, i); ++i) read_module(kScorer, i);

@@ -223,7 +223,7 @@ layer = 2
   BOOST_TEST(with(memory_section + "scorer = [1]\n") ==
              "with.toml:14:10: scorer: want tables [[memory.scorer]]");
   BOOST_TEST(with(memory_section + "[[memory.scorer]]\nlayer = 1\n") ==
-             "with.toml:14:3: [memory.scorer] module: want the name of a module, in quotes");
+             "with.toml:14:1: [memory.scorer] module: want the name of a module, in quotes");
 }
 
 BOOST_FIXTURE_TEST_CASE(wrong_settings_are_reported_together, Folder) {

@@ -66,6 +66,13 @@ std::string describe_swapping(const Engine& engine) {
       layout.n_layers, format_bytes(layout.pool_bytes));
 }
 
+std::string describe_forecasts(const Engine& engine) {
+  return engine.memory() == nullptr ? "forecasts off: the model's own selection alone\n"
+         : engine.memory()->allowed() == nullptr
+             ? "forecasts foresee what is needed; the selection is the model's\n"
+             : "forecasts decide what may be selected\n";
+}
+
 Result<std::string> describe_step(Engine& engine) {
   const std::int32_t token = engine.tokenizer() != nullptr ? engine.tokenizer()->bos() : 0;
   EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
@@ -87,8 +94,9 @@ Result<int> check(const SessionArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args));
   EBB_ASSIGN(const std::string step, describe_step(*engine));
-  fmt::print("{}{}{}{}{}ok\n", describe_model(*engine), describe_modules(*engine),
-             describe_memory(*engine), describe_swapping(*engine), step);
+  fmt::print("{}{}{}{}{}{}ok\n", describe_model(*engine), describe_modules(*engine),
+             describe_memory(*engine), describe_swapping(*engine), describe_forecasts(*engine),
+             step);
   return kDone;
 }
 

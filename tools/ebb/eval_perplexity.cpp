@@ -26,6 +26,7 @@ struct PerplexityArgs {
   SessionArgs session;
   std::string input;
   std::int64_t tokens = 0;
+  std::int64_t decode = 0;
   bool json = false;
 };
 
@@ -78,11 +79,35 @@ void print_report(const std::vector<double>& losses, bool json) {
   fmt::print("\n");
 }
 
+/// Predictions of the last `n_decode` tokens, after feeding what stands before them as a prompt and
+/// each of them in a step of its own.
+Status decode_losses(Engine& engine, std::span<const std::int32_t> fed,
+                     std::span<const std::int32_t> tokens, std::size_t n_decode,
+                     std::vector<double>& losses) {
+  EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
+  const std::size_t n_prompt = fed.size() - n_decode + 1;
+  EBB_TRY(engine.prefill(sequence, fed.first(n_prompt)));
+  for (std::size_t position = n_prompt - 1;; ++position) {
+    EBB_ASSIGN(const std::span<const float> logits, engine.logits(0));
+    losses.push_back(nll(logits, tokens[position]));
+    if (std::isnan(losses.back())) {
+      return make_error(Errc::internal, "after %zu tokens: logits that are no numbers",
+                        position + 1);
+    }
+    if (position + 1 == fed.size()) break;
+    const StepRow row{sequence, fed[position + 1], true};
+    EBB_TRY(engine.step({&row, 1}));
+  }
+  engine.close_sequence(sequence);
+  return ok_status();
+}
+
 Result<int> eval_perplexity(const PerplexityArgs& args) {
   const Interrupt interrupt;  // there is nothing to keep: a signal ends the program
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(const std::string text, read_file(args.input));
-  EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session, true));
+  EBB_ASSIGN(const std::unique_ptr<Engine> engine,
+             open_engine(manifest, args.session, args.decode == 0));
   EBB_ASSIGN(const Tokenizer* const tokenizer, need_tokenizer(*engine, "ebb eval perplexity"));
   EBB_ASSIGN(std::vector<std::int32_t> tokens, tokenizer->encode(text, false));
   const auto n_text = static_cast<std::int64_t>(tokens.size());
@@ -103,6 +128,15 @@ Result<int> eval_perplexity(const PerplexityArgs& args) {
   }
   std::vector<double> losses;
   losses.reserve(fed.size());
+  if (args.decode > n) {
+    return make_error(Errc::invalid_argument, "--decode %lld: there are %lld tokens",
+                      static_cast<long long>(args.decode), static_cast<long long>(n));
+  }
+  if (args.decode > 0) {
+    EBB_TRY(decode_losses(*engine, fed, tokens, static_cast<std::size_t>(args.decode), losses));
+    print_report(losses, args.json);
+    return kDone;
+  }
   EBB_TRY(feed_for_logits(*engine, fed, engine->max_rows(), true,
                           [&](std::size_t position, std::span<const float> logits) {
                             losses.push_back(nll(logits, tokens[position]));
@@ -126,6 +160,12 @@ void add_eval_perplexity(CLI::App& eval, int& status) {
       ->required()
       ->type_name("FILE.txt");
   command->add_option("--tokens", args->tokens, "Only the first N tokens of the text")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command
+      ->add_option("--decode", args->decode,
+                   "Feed the last N tokens one by one, as decode does, and count only these: what "
+                   "swapping and [memory] modes do shows there")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_flag("--json", args->json, "One JSON object instead of a table");

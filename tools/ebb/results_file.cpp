@@ -41,6 +41,14 @@ ordered_json swap_json(const std::optional<SwapCounters>& counters) {
   return object;
 }
 
+ordered_json memory_json(const std::optional<MemoryCounters>& counters) {
+  ordered_json object;  // null
+  for (const MemoryField& field : kMemoryFields) {
+    if (counters) object[field.name] = *counters.*field.value;
+  }
+  return object;
+}
+
 void add_once(std::vector<std::string>& names, std::string name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
 }
@@ -72,6 +80,7 @@ std::string format_result(const Job& job, const Generation& generation, const Ti
                      {"prefill_tokens_per_s", rate(n_prompt, timings.prefill)},
                      {"decode_tokens_per_s", rate(n_tokens - 1, timings.decode)}};
   line["swap"] = swap_json(timings.swap);
+  line["memory"] = memory_json(timings.memory);
   line["error"] = nullptr;
   line["provenance"] = provenance_json(provenance, job.settings.sampling.seed);
   return to_line(line);
@@ -87,6 +96,7 @@ std::string format_failure(const std::string& id, const Error& error, std::uint6
   line["usage"] = nullptr;
   line["timings"] = nullptr;
   line["swap"] = nullptr;
+  line["memory"] = nullptr;
   line["error"] = {{"code", errc_name(error.code)}, {"message", error.message}};
   line["provenance"] = provenance_json(provenance, seed);
   return to_line(line);

@@ -44,7 +44,12 @@ class JobLoop {
     Timings timings;
     Clock::time_point first_token;
     SwapCounters swap_before;
+    MemoryCounters memory_before;
   };
+
+  MemoryCounters memory_counters() const {
+    return engine_.memory() ? engine_.memory()->counters() : MemoryCounters{};
+  }
 
   bool stopped() const { return hooks_.stopped && hooks_.stopped(); }
 
@@ -53,6 +58,7 @@ class JobLoop {
     EBB_ASSIGN(const std::int32_t sequence, engine_.open_sequence());
     EBB_ASSIGN(const std::span<const SwapCounters> swap, engine_.swap_counters());
     const SwapCounters swap_before = total(swap);
+    const MemoryCounters memory_before = memory_counters();
     const auto begin = Clock::now();
     EBB_ASSIGN(const bool is_fed,
                engine_.prefill(sequence, job.prompt, [this, &job](std::int64_t fed) {
@@ -62,7 +68,8 @@ class JobLoop {
     if (!is_fed) return false;
     Generation generation(job.settings, engine_.tokenizer(), job.prompt);
     const Status drawn = generation.sample(engine_, 0);
-    Open open{std::move(job), std::move(generation), sequence, {}, Clock::now(), swap_before};
+    Open open{std::move(job), std::move(generation), sequence,     {},
+              Clock::now(),   swap_before,           memory_before};
     if (!drawn) {
       EBB_TRY(drop(open, drawn.error()));
       return true;
@@ -117,6 +124,9 @@ class JobLoop {
     engine_.close_sequence(open.sequence);
     EBB_ASSIGN(const std::span<const SwapCounters> swap, engine_.swap_counters());
     if (!swap.empty()) open.timings.swap = total(swap, open.swap_before);
+    if (engine_.memory()) {
+      open.timings.memory = difference(memory_counters(), open.memory_before);
+    }
     EBB_TRY(hooks_.finished(open.job, open.generation, open.timings));
     return true;
   }

@@ -26,6 +26,8 @@ struct Timings {
   double decode = 0;   ///< from the first token to the last, shared with other sequences
   /// What swapping did from the first prefill step to the end, in all sequences; nothing without.
   std::optional<SwapCounters> swap;
+  /// What forecasts did, likewise.
+  std::optional<MemoryCounters> memory;
 };
 
 struct Hooks {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/api/memory.h"
 #include "core/api/swap.h"
 
 namespace ebb::cli {
@@ -29,6 +30,21 @@ inline constexpr SwapField kSwapFields[] = {
     {"refused", &SwapCounters::refused},
     {"stall_us", &SwapCounters::stall_us},
 };
+
+struct MemoryField {
+  const char* name;
+  std::uint64_t MemoryCounters::*value;
+};
+inline constexpr MemoryField kMemoryFields[] = {
+    {"refreshes", &MemoryCounters::refreshes}, {"scored", &MemoryCounters::scored},
+    {"kept", &MemoryCounters::kept},           {"nan", &MemoryCounters::nan},
+    {"wait_us", &MemoryCounters::wait_us},
+};
+
+inline MemoryCounters difference(MemoryCounters after, const MemoryCounters& before) {
+  for (const MemoryField& field : kMemoryFields) after.*field.value -= before.*field.value;
+  return after;
+}
 
 /// Sum over layers, less `before`.
 inline SwapCounters total(std::span<const SwapCounters> layers, const SwapCounters& before = {}) {
