@@ -84,23 +84,28 @@ class ScorerFlashmemory final : public Scorer {
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     ScoredLayer scored;
     EBB_ASSERT(attention_.scored_layer(settings_.layer, scored).has_value());
-    max_rows_ = shape.max_sequences;
+    max_kept_ = 2 * shape.max_sequences;
     const char* const part = "scorer scratch";
-    a_ = arena.take<float>(max_rows_ * stored_.rank, part);
-    q_ = arena.take<float>(max_rows_ * stored_.n_heads * scored.d, part);
-    w_ = arena.take<float>(max_rows_ * stored_.n_heads, part);
-    cos_sin_ = arena.take<float>(max_rows_ * scored.n_pairs * 2, part);
+    a_ = arena.take<float>(max_kept_ * stored_.rank, part);
+    q_ = arena.take<float>(max_kept_ * stored_.n_heads * scored.d, part);
+    w_ = arena.take<float>(max_kept_ * stored_.n_heads, part);
+    cos_sin_ = arena.take<float>(max_kept_ * scored.n_pairs * 2, part);
   }
 
   Status plan(Ops& ops, const StepView& queries, std::int32_t first_kept, float* logits,
               std::int64_t n_chunks) noexcept override {
-    if (queries.max_rows < 1 || queries.max_rows > max_rows_) {
-      return make_error(Errc::invalid_argument, "scorer_flashmemory: %d queries: want 1..%d",
-                        queries.max_rows, max_rows_);
+    if (queries.max_rows < 1 || first_kept < 0 || queries.max_rows > max_kept_ - first_kept) {
+      return make_error(Errc::invalid_argument,
+                        "scorer_flashmemory: %d queries from kept row %d on: there are %d",
+                        queries.max_rows, first_kept, max_kept_);
     }
     ScoredLayer scored;
     EBB_TRY(attention_.scored_layer(settings_.layer, scored));
     const std::int32_t* const n_rows = queries.n_rows;
+    float* const a = a_ + first_kept * stored_.rank;
+    float* const q = q_ + std::int64_t{first_kept} * stored_.n_heads * scored.d;
+    float* const w = w_ + std::int64_t{first_kept} * stored_.n_heads;
+    float* const cos_sin = cos_sin_ + std::int64_t{first_kept} * scored.n_pairs * 2;
 
     // Exact: logits meet a fixed threshold, and the products are small beside a step's.
     MatmulArgs project{};
@@ -108,28 +113,28 @@ class ScorerFlashmemory final : public Scorer {
     project.max_rows = queries.max_rows;
     project.x = scored.hidden + first_kept * scored.d_model;
     project.exact = true;
-    project.parts[0] = {latent_, a_};
-    project.parts[1] = {weights_, w_};
+    project.parts[0] = {latent_, a};
+    project.parts[1] = {weights_, w};
     project.n_parts = 2;
     EBB_TRY(ops.matmul(project));
-    EBB_TRY(ops.rms_norm({n_rows, queries.max_rows, a_, norm_, a_, stored_.rank, kEps}));
+    EBB_TRY(ops.rms_norm({n_rows, queries.max_rows, a, norm_, a, stored_.rank, kEps}));
     MatmulArgs heads{};
     heads.n_rows = n_rows;
     heads.max_rows = queries.max_rows;
-    heads.x = a_;
+    heads.x = a;
     heads.exact = true;
-    heads.parts[0] = {query_, q_};
+    heads.parts[0] = {query_, q};
     heads.n_parts = 1;
     EBB_TRY(ops.matmul(heads));
-    RopeTableArgs angles{queries, scored.frequency, scored.n_pairs, 0, cos_sin_, true};
+    RopeTableArgs angles{queries, scored.frequency, scored.n_pairs, 0, cos_sin, true};
     EBB_TRY(ops.rope_table(angles));
-    EBB_TRY(ops.heads({queries, q_, stored_.n_heads, scored.d, false, 0, cos_sin_, scored.n_pairs,
+    EBB_TRY(ops.heads({queries, q, stored_.n_heads, scored.d, false, 0, cos_sin, scored.n_pairs,
                        rounding(scored.transformed)}));
 
     ScoreArgs score{};
     score.step = queries;
-    score.q = q_;
-    score.weight = w_;
+    score.q = q;
+    score.weight = w;
     score.weight_scale =
         1 / std::sqrt(static_cast<float>(scored.d) * static_cast<float>(stored_.n_heads));
     score.keys = scored.keys;
@@ -141,12 +146,9 @@ class ScorerFlashmemory final : public Scorer {
     return ops.score(score);
   }
 
-  /// A logit that is no number, of a key that is none, loses against all others.
   void finish(std::int32_t, std::int64_t, std::span<float> logits) noexcept override {
-    for (float& logit : logits) {
-      logit = std::isnan(logit) ? -std::numeric_limits<float>::infinity()
-                                : logit + settings_.logit_offset;
-    }
+    if (settings_.logit_offset == 0) return;
+    for (float& logit : logits) logit += settings_.logit_offset;
   }
 
  private:
@@ -173,12 +175,13 @@ class ScorerFlashmemory final : public Scorer {
   Weight latent_, query_, weights_;
   const float* norm_ = nullptr;
 
-  // Compute memory, carved per session; rows are queries.
-  std::int32_t max_rows_ = 0;
-  float* a_ = nullptr;        // [rows, rank]
-  float* q_ = nullptr;        // [rows, n_heads, d]
-  float* w_ = nullptr;        // [rows, n_heads]
-  float* cos_sin_ = nullptr;  // [rows, n_pairs, 2]
+  // Compute memory, carved per session. A query works in the row in which its vector is kept: so
+  // plans that may run beside one another share nothing.
+  std::int32_t max_kept_ = 0;
+  float* a_ = nullptr;        // [max_kept, rank]
+  float* q_ = nullptr;        // [max_kept, n_heads, d]
+  float* w_ = nullptr;        // [max_kept, n_heads]
+  float* cos_sin_ = nullptr;  // [max_kept, n_pairs, 2]
 };
 
 }  // namespace

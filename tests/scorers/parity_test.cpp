@@ -268,8 +268,9 @@ BOOST_AUTO_TEST_CASE(the_transform_is_orthonormal) {
 }
 
 // A key whose first value has the code and whose others are 0, under one head: the logit is the
-// head's weight times the code's value, if the product with the query is positive.
-BOOST_AUTO_TEST_CASE(every_fp8_code_counts_as_its_value_and_nan_loses) {
+// head's weight times the code's value, if the product with the query is positive. What NaN means
+// is for whoever combines scorers to say.
+BOOST_AUTO_TEST_CASE(every_fp8_code_counts_as_its_value_and_nan_is_passed_on) {
   const RetrieverShape shape{64, 32, 1, 128, 32};
   Bench bench;
   const TempFolder folder;
@@ -307,7 +308,7 @@ BOOST_AUTO_TEST_CASE(every_fp8_code_counts_as_its_value_and_nan_loses) {
     const float got = logits[static_cast<std::size_t>(code)];
     if ((code & 127) == 127) {
       BOOST_TEST(std::isnan(e4m3_to_float(static_cast<std::uint8_t>(code))));
-      BOOST_TEST((std::isinf(got) && got < 0), "code " << code << " gives " << got);
+      BOOST_TEST(std::isnan(got), "code " << code << " gives " << got);
       continue;
     }
     BOOST_TEST(static_cast<double>(e4m3_to_float(static_cast<std::uint8_t>(code))) == value);

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(options_that_do_not_fit_are_named) {
              "scorer_flashmemory needs a compute and an attention module");
 }
 
-BOOST_AUTO_TEST_CASE(a_plan_takes_as_many_queries_as_there_are_sequences) {
+BOOST_AUTO_TEST_CASE(a_plan_takes_as_many_queries_as_rows_are_kept) {
   Model model;
   const std::string path = model.folder.write("x", file_of({}, "retrievers.l0."));
   const auto scorer = test::require(
@@ -142,9 +142,12 @@ BOOST_AUTO_TEST_CASE(a_plan_takes_as_many_queries_as_there_are_sequences) {
   BOOST_TEST(arena.parts()[0].first == "scorer scratch");
   Ops* const ops = test::require(model.bench.compute().begin_plan());
   StepView step;
-  step.max_rows = 4;
-  BOOST_TEST(message(scorer->plan(*ops, step, 0, nullptr, 10), model.folder) ==
-             "scorer_flashmemory: 4 queries: want 1..3");
+  for (const auto& [n, first] : {std::pair{7, 0}, {4, 3}, {1, 6}, {0, 0}, {1, -1}}) {
+    step.max_rows = n;
+    BOOST_TEST(message(scorer->plan(*ops, step, first, nullptr, 10), model.folder) ==
+               "scorer_flashmemory: " + std::to_string(n) + " queries from kept row " +
+                   std::to_string(first) + " on: there are 6");
+  }
   test::require(model.bench.compute().end_plan());
 }
 
