@@ -46,7 +46,7 @@ Result<std::unique_ptr<GgufLoader>> GgufLoader::open(const std::string& path, bo
 
 Status GgufLoader::read_parts(const std::string& path) {
   const auto read_part = [this](const std::string& part_path) -> Status {
-    Result<MappedFile> file = MappedFile::open(part_path);
+    Result<files::MappedFile> file = files::MappedFile::open(part_path);
     if (!file) return std::move(file).error();
     std::string label = printable(part_path, kWholePath);
     Result<Contents> contents = parse(label, file->bytes());

@@ -12,7 +12,7 @@
 #include "core/api/loader.h"
 #include "core/api/options.h"
 #include "modules/loader_gguf/gguf_file.h"
-#include "modules/loader_gguf/mapped_file.h"
+#include "modules/files/mapped_file.h"
 
 namespace ebb::gguf {
 
@@ -22,7 +22,7 @@ class GgufLoader final : public Loader {
   static Result<std::unique_ptr<GgufLoader>> create(Host& host, Options& options);
 
   /// Opens the model at `path` and, if it is split, the parts beside it. With `verify` all tensor
-  /// data is read once, for the digest. Errors: as MappedFile::open, parse and split.h.
+  /// data is read once, for the digest. Errors: as files::MappedFile::open, parse and split.h.
   static Result<std::unique_ptr<GgufLoader>> open(const std::string& path, bool verify);
 
   const MetaValue* meta(std::string_view key) const noexcept override;
@@ -38,7 +38,7 @@ class GgufLoader final : public Loader {
  private:
   struct Part {
     std::string label;  // printable path
-    MappedFile file;
+    files::MappedFile file;
     Contents contents;
   };
   struct TensorPlace {

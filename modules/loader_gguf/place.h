@@ -7,9 +7,12 @@
 #include <string_view>
 
 #include "core/api/result.h"
-#include "modules/loader_gguf/text.h"
+#include "modules/files/text.h"
 
 namespace ebb::gguf {
+
+using files::is_plain_text;
+using files::printable;
 
 /// How messages begin; `label` is the file's path, printable already.
 inline std::string key_place(std::string_view label, std::string_view name, std::uint64_t offset) {

@@ -7,12 +7,14 @@
 #include <limits>
 #include <random>
 
-#include "modules/loader_gguf/text.h"
+#include "modules/files/text.h"
 #include "tests/loader/gguf_bytes.h"
 
 namespace ebb::gguf {
 namespace {
 
+using files::is_plain_text;
+using files::printable;
 using test::as_bytes;
 using test::error_of;
 using test::GgufBytes;

@@ -1,5 +1,7 @@
 """Help, version and what the command line refuses."""
 
+import json
+import struct
 import subprocess
 import unittest
 
@@ -84,6 +86,25 @@ class CommandLine(ProgramTest):
         self.assertIn("4096 in all]", text)
         self.assertRegex(text, r"token_embd\.weight +F16 +\[256, 4096\] +2\.00 MiB")
         self.assertRegex(text, r"in all +274 +15351019 ")
+
+    def test_inspect_shows_safetensors(self):
+        header = json.dumps({"__metadata__": {"format": "pt\x1b"},
+                             "b": {"dtype": "BF16", "shape": [3], "data_offsets": [24, 30]},
+                             "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+        data = struct.pack("<Q", len(header)) + header + bytes(30)
+        for name in ("x.safetensors", "x.bin"):
+            path = self.write(name, data)
+            text = self.expect(0, "inspect", path).out
+            self.assertIn('format = "pt\\x1b"', text)
+            self.assertRegex(text, r"(?s)  a +F32 +\[2, 3\] +24 B\n  b +BF16 +\[3\] +6 B\n")
+            self.assertRegex(text, r"in all +2 +9 +30 B")
+        shown = json.loads(self.expect(0, "inspect", "--json", path).out)
+        self.assertEqual([t["shape"] for t in shown["tensors"]], [[2, 3], [3]])
+        self.assertEqual(shown["tensors"][1]["offset"], 8 + len(header) + 24)
+        self.assertEqual(shown["types"]["F32"], {"tensors": 1, "values": 6, "bytes": 24})
+        cut = self.write("cut.safetensors", data[:-1])
+        self.expect_refused("tensor b: its data end at 30", "inspect", cut)
+        self.expect_refused("no-such", "inspect", self.path("no-such.safetensors"))
 
     def test_inspect_refuses_other_files(self):
         self.expect_refused("README.md", "inspect", ROOT / "tests" / "data" / "README.md")

@@ -1,4 +1,5 @@
-// ebb inspect: what a model file holds, read by the same module that loads it; or a trace.
+// ebb inspect: what a model file holds, read by the same module that loads it; or a file of
+// scorers; or a trace.
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/inspect_safetensors.h"
 #include "tools/ebb/inspect_trace.h"
 #include "tools/ebb/path_option.h"
 #include "tools/ebb/session.h"
@@ -147,6 +149,7 @@ void print_json(const Loader& loader) {
 
 Result<int> inspect(const InspectArgs& args) {
   if (trace::is_trace(args.file)) return inspect_trace(args.file, args.json);
+  if (is_safetensors(args.file)) return inspect_safetensors(args.file, args.json, args.full);
   LogGate gate(args.verbose);
   HostServices host(gate.sink(), 0);
   PathOption options(args.file);
@@ -167,7 +170,7 @@ Result<int> inspect(const InspectArgs& args) {
 
 void add_inspect(CLI::App& app, int& status) {
   CLI::App* const command =
-      app.add_subcommand("inspect", "Show what is in a GGUF file or in a trace");
+      app.add_subcommand("inspect", "Show what is in a GGUF or safetensors file or in a trace");
   const auto args = std::make_shared<InspectArgs>();
   command->add_option("FILE", args->file, "The file; of a split model, its first part")
       ->required()
@@ -179,7 +182,8 @@ void add_inspect(CLI::App& app, int& status) {
       ->type_name("MODULE");
   command->add_flag("-v,--verbose", args->verbose, "Show what the loader has to say, on stderr");
   command->footer(
-      "Shapes are in GGUF's order: the first number is the contiguous dimension.\n"
+      "Shapes are in the file's order: of GGUF the first number is the contiguous dimension, of\n"
+      "safetensors the last.\n"
       "\n"
       "Example:\n"
       "  ebb inspect config/demo/ds4-mini-q8_0.gguf");

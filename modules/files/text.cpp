@@ -1,11 +1,11 @@
 // Text from a file goes to a terminal, so it is taken as hostile: one character is decoded at a
 // time and everything that could move the cursor, hide or reorder what follows is shown by its
 // bytes.
-#include "modules/loader_gguf/text.h"
+#include "modules/files/text.h"
 
 #include <cstdint>
 
-namespace ebb::gguf {
+namespace ebb::files {
 namespace {
 
 struct Character {
@@ -70,4 +70,4 @@ bool is_plain_text(std::string_view text) noexcept {
   return true;
 }
 
-}  // namespace ebb::gguf
+}  // namespace ebb::files

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace ebb::gguf {
+namespace ebb::files {
 
 /// Names longer than this are cut in messages.
 inline constexpr std::size_t kShownNameBytes = 160;
@@ -17,4 +17,4 @@ std::string printable(std::string_view text, std::size_t limit = kShownNameBytes
 /// True if `text` is UTF-8 and shows as itself, so that printable() would change nothing.
 bool is_plain_text(std::string_view text) noexcept;
 
-}  // namespace ebb::gguf
+}  // namespace ebb::files

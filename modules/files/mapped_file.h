@@ -6,7 +6,7 @@
 
 #include "core/api/result.h"
 
-namespace ebb::gguf {
+namespace ebb::files {
 
 /// A regular file mapped read-only into memory. Move-only; the bytes live as long as the object and
 /// keep their address when it moves. The file must not be truncated meanwhile.
@@ -30,4 +30,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace ebb::gguf
+}  // namespace ebb::files

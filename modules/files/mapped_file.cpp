@@ -1,7 +1,7 @@
 // The kind of file is checked before it is opened, since opening a device can act on it, and again
 // on the open descriptor, since the name may lead elsewhere by then. O_NONBLOCK keeps a FIFO that
 // slips in between from blocking.
-#include "modules/loader_gguf/mapped_file.h"
+#include "modules/files/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,9 +14,9 @@
 #include <system_error>
 #include <utility>
 
-#include "modules/loader_gguf/text.h"
+#include "modules/files/text.h"
 
-namespace ebb::gguf {
+namespace ebb::files {
 namespace {
 
 class Descriptor {
@@ -89,4 +89,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace ebb::gguf
+}  // namespace ebb::files
