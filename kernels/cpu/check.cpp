@@ -46,6 +46,29 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
   return check_range(op, "n_pairs", n_pairs, 0, d / 2);
 }
 
+Status check_keep_rows(const KeepRowsArgs& args) {
+  EBB_TRY(check_pointers("keep_rows", {{"step.n_rows", args.step.n_rows},
+                                       {"step.keep", args.step.keep},
+                                       {"x", args.x},
+                                       {"y", args.y}}));
+  return check_range("keep_rows", "d", args.d, 1, INT32_MAX);
+}
+
+Result<std::int32_t> check_score(const ScoreArgs& args) {
+  EBB_TRY(check_pointers("score", {{"step.n_rows", args.step.n_rows},
+                                   {"step.pos", args.step.pos},
+                                   {"step.seq", args.step.seq},
+                                   {"q", args.q},
+                                   {"weight", args.weight},
+                                   {"logits", args.logits}}));
+  EBB_TRY(check_range("score", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("score", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("score", "ratio", args.ratio, 1, 1 << 16));
+  EBB_TRY(check_range("score", "rows of the keys", args.keys.n_rows, 1, INT32_MAX));
+  EBB_TRY(check_range("score", "stride", args.stride, args.keys.n_rows, INT32_MAX));
+  return check_store("score", "keys", args.keys, args.d, 0, Rounding::none);
+}
+
 Status check_expert_shapes(const char* what, const ExpertWeights& weights, std::int64_t d,
                            std::int64_t f, std::int64_t n_mats) {
   const auto fits = [&](const Weight& weight, std::int64_t n_in, std::int64_t n_out) {

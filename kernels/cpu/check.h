@@ -7,6 +7,7 @@
 #include "core/api/session.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/moe.h"
+#include "kernels/ops/scoring.h"
 
 // Checks of op arguments, done once when a plan is recorded.
 
@@ -56,6 +57,11 @@ Status check_slots(const char* op, const RowStore& store, const SlotStore& slots
 
 /// Rounding must suit the width: a Hadamard transform wants a power of two.
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
+
+/// What both backends want of the ops of scoring.h; check_score gives check_store's n_rot of the
+/// keys.
+Status check_keep_rows(const KeepRowsArgs& args);
+Result<std::int32_t> check_score(const ScoreArgs& args);
 
 /// gate and up are n_mats matrices [f, d], down [d, f], and the clamp is positive. `what` names
 /// them.

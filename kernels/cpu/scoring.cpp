@@ -69,30 +69,15 @@ void score_tiles(const ScorePlan& plan, std::int64_t first, std::int64_t last, s
 }  // namespace
 
 Status add_keep_rows(PhaseList& list, const KeepRowsArgs& args) {
-  EBB_TRY(check_pointers("keep_rows", {{"step.n_rows", args.step.n_rows},
-                                       {"step.keep", args.step.keep},
-                                       {"x", args.x},
-                                       {"y", args.y}}));
-  EBB_TRY(check_range("keep_rows", "d", args.d, 1, INT32_MAX));
+  EBB_TRY(check_keep_rows(args));
   list.push_back(std::make_unique<BlockPhase<KeepRowsArgs>>(
       "keep_rows", args, args.step.n_rows, 1, items_for_values(args.d), 0, keep_rows));
   return ok_status();
 }
 
 Status add_score(PhaseList& list, const ScoreArgs& args) {
-  EBB_TRY(check_pointers("score", {{"step.n_rows", args.step.n_rows},
-                                   {"step.pos", args.step.pos},
-                                   {"step.seq", args.step.seq},
-                                   {"q", args.q},
-                                   {"weight", args.weight},
-                                   {"logits", args.logits}}));
-  EBB_TRY(check_range("score", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_range("score", "n_heads", args.n_heads, 1, 1 << 16));
-  EBB_TRY(check_range("score", "ratio", args.ratio, 1, 1 << 16));
-  EBB_TRY(check_range("score", "rows of the keys", args.keys.n_rows, 1, INT32_MAX));
-  EBB_TRY(check_range("score", "stride", args.stride, args.keys.n_rows, INT32_MAX));
   ScorePlan plan{args, 0, (args.keys.n_rows + kTile - 1) / kTile};
-  EBB_ASSIGN(plan.n_rot, check_store("score", "keys", args.keys, args.d, 0, Rounding::none));
+  EBB_ASSIGN(plan.n_rot, check_score(args));
   list.push_back(std::make_unique<BlockPhase<ScorePlan>>(
       "score", plan, args.step.n_rows, plan.n_tiles, 1, scratch_bytes(args), score_tiles));
   return ok_status();

@@ -27,10 +27,24 @@ static __device__ __noinline__ void normalise_block(float* x, int d, const float
   __syncthreads();
 }
 
-static __device__ __noinline__ void rope_block(float* x, int d, const float* cos_sin, int n_pairs) {
+__device__ __forceinline__ float rounded_to_bf16(float x) {
+  return bf16_to_float(float_to_bf16(x));
+}
+
+static __device__ __noinline__ void rope_block(float* x, int d, const float* cos_sin, int n_pairs,
+                                               bool to_bf16) {
   float* const rotating = x + d - 2 * n_pairs;
+  if (to_bf16) {
+    for (int i = threadIdx.x; i < d; i += blockDim.x) x[i] = rounded_to_bf16(x[i]);
+    __syncthreads();
+  }
   for (int i = threadIdx.x; i < n_pairs; i += blockDim.x) {
-    rotate_pair(rotating + 2 * i, cos_sin + 2 * i);
+    float* const pair = rotating + 2 * i;
+    rotate_pair(pair, cos_sin + 2 * i);
+    if (to_bf16) {
+      pair[0] = rounded_to_bf16(pair[0]);
+      pair[1] = rounded_to_bf16(pair[1]);
+    }
   }
   __syncthreads();
 }
@@ -68,8 +82,8 @@ static __device__ __noinline__ void hadamard_block(float* x, int d) {
   __syncthreads();
 }
 
+/// What comes after the rope.
 static __device__ __noinline__ void round_block(float* x, int d, int n_pairs, Rounding rounding) {
-  if (rounding == Rounding::none) return;
   const int lane = threadIdx.x % kWarp;
   if (rounding == Rounding::fp8_nope) {
     warps_over_groups(d - 2 * n_pairs, kFp8Block, [&](int begin, int n) {
@@ -82,8 +96,9 @@ static __device__ __noinline__ void round_block(float* x, int d, int n_pairs, Ro
     __syncthreads();
     return;
   }
+  if (!transforms(rounding)) return;
   hadamard_block(x, d);
-  if (rounding == Rounding::hadamard) return;
+  if (rounding != Rounding::hadamard_fp4) return;
   warps_over_groups(d, kFp4Block, [&](int begin, int n) {
     const float scale = fp4_scale(warp_magnitude(x + begin, n));
     for (int i = begin + lane; i < begin + n; i += kWarp) {

@@ -23,7 +23,11 @@ __global__ void rope_tables_kernel(const __grid_constant__ RopeTables t) {
   if (position < 0) return;
   float* const out = a.cos_sin + static_cast<std::int64_t>(row) * a.n_pairs * 2;
   for (int i = threadIdx.x; i < a.n_pairs; i += blockDim.x) {
-    rope_entry(position, a.frequency[i], out + 2 * i);
+    if (a.single) {
+      rope_entry_single(position, a.frequency[i], out + 2 * i);
+    } else {
+      rope_entry(position, a.frequency[i], out + 2 * i);
+    }
   }
 }
 
@@ -33,7 +37,7 @@ static __device__ __noinline__ void heads_row(const HeadsArgs& a, std::int64_t r
   for (int i = threadIdx.x; i < a.d; i += blockDim.x) x[i] = out[i];
   __syncthreads();
   if (a.normalise) normalise_block(x, a.d, nullptr, a.eps, memory);
-  rope_block(x, a.d, a.cos_sin + row * a.n_pairs * 2, a.n_pairs);
+  rope_block(x, a.d, a.cos_sin + row * a.n_pairs * 2, a.n_pairs, rounds_to_bf16(a.rounding));
   round_block(x, a.d, a.n_pairs, a.rounding);
   for (int i = threadIdx.x; i < a.d; i += blockDim.x) out[i] = x[i];
 }
@@ -58,11 +62,13 @@ __device__ __forceinline__ void heads_warp(const HeadsArgs& a, std::int64_t row,
   }
   const int rotating = 4 * lane - (a.d - 2 * a.n_pairs);
   const float* const angles = a.cos_sin + row * a.n_pairs * 2;
-  float pair[4] = {v.x, v.y, v.z, v.w};
+  const bool to_bf16 = rounds_to_bf16(a.rounding);
+  const auto stored = [to_bf16](float x) { return to_bf16 ? rounded_to_bf16(x) : x; };
+  float pair[4] = {stored(v.x), stored(v.y), stored(v.z), stored(v.w)};
   if (rotating >= 0) rotate_pair(pair, angles + rotating);
   if (rotating + 2 >= 0) rotate_pair(pair + 2, angles + rotating + 2);
-  v = make_float4(pair[0], pair[1], pair[2], pair[3]);
-  if (a.rounding != Rounding::none) {
+  v = make_float4(stored(pair[0]), stored(pair[1]), stored(pair[2]), stored(pair[3]));
+  if (transforms(a.rounding)) {
     v = make_float4(v.x + v.y, v.x - v.y, v.z + v.w, v.z - v.w);
     v = make_float4(v.x + v.z, v.y + v.w, v.x - v.z, v.y - v.w);
 #pragma unroll
@@ -89,7 +95,7 @@ static __device__ __noinline__ void append_row(const AppendArgs& a, int n_rot, s
   for (int i = threadIdx.x; i < a.d; i += blockDim.x) x[i] = a.kv[row * a.d + i];
   __syncthreads();
   normalise_block(x, a.d, a.norm_weight, a.eps, memory);
-  rope_block(x, a.d, a.cos_sin + row * a.n_pairs * 2, a.n_pairs);
+  rope_block(x, a.d, a.cos_sin + row * a.n_pairs * 2, a.n_pairs, rounds_to_bf16(a.rounding));
   round_block(x, a.d, a.n_pairs, a.rounding);
   encode_block(a.ring.format, a.d, n_rot, x,
                row_at(a.ring, a.step.seq[row], ring_index(a.step.pos[row], a.ring.n_rows)));
@@ -197,7 +203,8 @@ static __device__ __noinline__ void emit_chunk(const CompressArgs& a, int n_rot,
   }
   __syncthreads();
   normalise_block(x, a.d, a.norm_weight, a.eps, memory);
-  rope_block(x, a.d, a.cos_sin + static_cast<std::int64_t>(row) * a.n_pairs * 2, a.n_pairs);
+  rope_block(x, a.d, a.cos_sin + static_cast<std::int64_t>(row) * a.n_pairs * 2, a.n_pairs,
+             rounds_to_bf16(a.rounding));
   round_block(x, a.d, a.n_pairs, a.rounding);
   const std::int32_t seq = a.step.seq[row];
   const std::int64_t chunk = a.step.pos[row] / a.ratio;

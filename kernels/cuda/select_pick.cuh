@@ -7,7 +7,9 @@
 // The choice among scores, which are kept as integers whose order is that of the scores. Keys come
 // in segments of fixed size, so the memory for scores does not grow with the context: what was
 // chosen so far stands, by ascending id, before the scores of the next segment, and of both the
-// best are kept. Integers are compared exactly, so the cut into segments changes nothing.
+// best are kept. Integers are compared exactly, so the cut into segments changes nothing. What is
+// not allowed, and what is missing where a segment leaves less than top_k, is an integer below that
+// of any score.
 
 namespace ebb::cuda {
 
@@ -25,6 +27,13 @@ struct SelectPlan {
 
 inline constexpr int kPickThreads = 1024;
 inline constexpr int kPickBins = 2048;
+
+inline constexpr std::uint32_t kNotAllowed = 0;  // order_of(-inf) is more
+
+/// Which chunks the row may choose, if the mask is there.
+__device__ __forceinline__ const std::uint8_t* allowed_of(const SelectArgs& a, int row) {
+  return a.allowed + a.step.seq[row] * a.keys.n_rows;
+}
 
 /// NaN counts as -inf, -0 as 0.
 __device__ __forceinline__ std::uint32_t order_of(float score) {
@@ -75,13 +84,16 @@ struct PickMemory {
   int bins[kPickBins];
   int prefix[kWarp];
   std::uint32_t low[kWarp], high[kWarp];
+  int allowed[kWarp];
   int bin, left;
 };
 
 /// Threads take turns of kPickHeld neighbours; with kInRegisters there is one turn, read once.
-template <int kPickHeld, bool kInRegisters>
-__device__ __forceinline__ void pick(const Candidates& c, int top_k, PickMemory& m,
-                                     std::int32_t* out_ids, std::uint32_t* out_order) {
+/// Returns how many are chosen: top_k, or with kMasked all that are allowed if those are fewer;
+/// out_order is filled up to top_k.
+template <int kPickHeld, bool kInRegisters, bool kMasked>
+__device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& m,
+                                    std::int32_t* out_ids, std::uint32_t* out_order) {
   constexpr int kTurn = kPickThreads * kPickHeld;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   std::uint32_t held[kPickHeld];
@@ -117,29 +129,40 @@ __device__ __forceinline__ void pick(const Candidates& c, int top_k, PickMemory&
   if (kInRegisters) fill(0);
   // Range of the values, so that bins spread over what there is.
   std::uint32_t low = 0xffffffffu, high = 0;
+  int n_allowed = 0;
   for_all([&](std::uint32_t v, int) {
+    if (kMasked && v == kNotAllowed) return;
     low = min(low, v);
     high = max(high, v);
+    ++n_allowed;
   });
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) {
     low = min(low, __shfl_xor_sync(kAllLanes, low, step));
     high = max(high, __shfl_xor_sync(kAllLanes, high, step));
+    if (kMasked) n_allowed += __shfl_xor_sync(kAllLanes, n_allowed, step);
   }
   if (lane == 0) {
     m.low[warp] = low;
     m.high[warp] = high;
+    if (kMasked) m.allowed[warp] = n_allowed;
   }
   __syncthreads();
   low = m.low[lane];
   high = m.high[lane];
+  if (kMasked) n_allowed = m.allowed[lane];
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) {
     low = min(low, __shfl_xor_sync(kAllLanes, low, step));
     high = max(high, __shfl_xor_sync(kAllLanes, high, step));
+    if (kMasked) n_allowed += __shfl_xor_sync(kAllLanes, n_allowed, step);
   }
   // The top_k-th largest lies in [low, high]; `left` are to be chosen among the values there.
   int left = top_k;
+  if (kMasked && n_allowed <= top_k) {
+    left = 0;
+    low = high = kNotAllowed;
+  }
   while (low < high) {
     const std::uint32_t span = high - low;
     const int shift = max(0, 32 - __clz(static_cast<int>(span)) - 11);
@@ -204,6 +227,28 @@ __device__ __forceinline__ void pick(const Candidates& c, int top_k, PickMemory&
       __syncthreads();
     }
   }
+  if constexpr (kMasked) {
+    const int missing = n_allowed + static_cast<int>(threadIdx.x);
+    for (int i = missing; out_order != nullptr && i < top_k; i += kPickThreads) {
+      out_order[i] = kNotAllowed;
+    }
+    return min(n_allowed, top_k);
+  }
+  return top_k;
+}
+
+/// Chooses every allowed one of the chunks 0 .. visible - 1; returns how many those are.
+static __device__ __noinline__ int pick_allowed(const std::uint8_t* allowed, int visible,
+                                                PickMemory& m, std::int32_t* out_ids) {
+  int taken = 0;
+  for (int base = 0; base < visible; base += kPickThreads) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    const bool take = i < visible && allowed[i] != 0;
+    const int before = block_prefix(take ? 1 : 0, m.prefix);
+    if (take) out_ids[taken + before] = i;
+    taken += __syncthreads_count(take);
+  }
+  return taken;
 }
 
 }  // namespace ebb::cuda

@@ -60,9 +60,10 @@ inline Result<PinnedMemory> new_pinned_memory(std::uint64_t bytes) {
   return PinnedMemory(static_cast<std::byte*>(memory));
 }
 
-inline Result<Stream> new_stream() {
+inline Result<Stream> new_stream(int priority) {
   cudaStream_t stream = nullptr;
-  EBB_TRY(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  EBB_TRY(check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+                "cudaStreamCreateWithPriority"));
   return Stream(stream);
 }
 

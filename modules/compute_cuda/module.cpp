@@ -68,7 +68,9 @@ class ComputeCuda final : public Compute {
   }
 
   ~ComputeCuda() override {
-    if (stream_) cudaStreamSynchronize(stream_.get());
+    for (const Stream* stream : {&stream_, &beside_}) {
+      if (*stream) cudaStreamSynchronize(stream->get());
+    }
     if (settings_.profile) log_profile();
   }
 
@@ -228,6 +230,24 @@ class ComputeCuda final : public Compute {
     return check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
   }
 
+  Status start_beside(PlanId id) noexcept override {
+    EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
+    Plan& plan = plans_[static_cast<std::size_t>(id.v)];
+    EBB_TRY(check(cudaEventRecord(so_far_.get(), stream_.get()), "cudaEventRecord"));
+    EBB_TRY(check(cudaStreamWaitEvent(beside_.get(), so_far_.get()), "cudaStreamWaitEvent"));
+    EBB_TRY(check(plan.launch(beside_.get()), "launching a plan beside the steps"));
+    EBB_TRY(check(cudaEventRecord(plan.over(), beside_.get()), "cudaEventRecord"));
+    if (!settings_.profile) return ok_status();
+    EBB_TRY(wait_beside(id));
+    return plan.collect_times();
+  }
+
+  Status wait_beside(PlanId id) noexcept override {
+    EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
+    return check(cudaEventSynchronize(plans_[static_cast<std::size_t>(id.v)].over()),
+                 "waiting for a plan beside the steps");
+  }
+
   ComputeInfo info() const noexcept override {
     std::size_t free = 0, total = 0;
     ComputeInfo info;
@@ -280,7 +300,12 @@ class ComputeCuda final : public Compute {
     clusters_ = properties.major >= 9;
     tensor_units_ = properties.major >= 8 && largest_shared_ >= kTensorShared;
     early_start_ = settings_.early_start && properties.major >= 9;
-    EBB_ASSIGN(stream_, new_stream());
+    // Blocks of a step go before those of a plan beside it.
+    int least = 0, greatest = 0;
+    EBB_TRY(check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities"));
+    EBB_ASSIGN(stream_, new_stream(greatest));
+    EBB_ASSIGN(beside_, new_stream(least));
+    EBB_ASSIGN(so_far_, new_event());
     EBB_ASSIGN(sent_, new_event());
     EBB_ASSIGN(outgoing_, new_pinned_memory(kBounceBytes));
     EBB_ASSIGN(incoming_, new_pinned_memory(kBounceBytes));
@@ -377,9 +402,11 @@ class ComputeCuda final : public Compute {
   bool early_start_ = false;
   bool clusters_ = false;  // of blocks
 
-  // The stream is destroyed last: what follows may be in use on it.
+  // The streams are destroyed last: what follows may be in use on them.
   Stream stream_;
-  Event sent_;  // outgoing_ may be filled again
+  Stream beside_;
+  Event so_far_;  // what a plan beside waits for
+  Event sent_;    // outgoing_ may be filled again
   PinnedMemory outgoing_;
   PinnedMemory incoming_;
   DeviceMemory grid_;  // codebook of IQ2_XXS

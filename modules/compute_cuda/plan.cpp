@@ -24,6 +24,7 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch,
 Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool timed) {
   Plan plan;
   plan.calls_ = std::move(recorded.calls);
+  EBB_ASSIGN(plan.over_, new_event());
   if (timed) {
     for (std::size_t i = 0; i <= recorded.ops.size(); ++i) {
       EBB_ASSIGN(Event event, new_event(cudaEventDefault));

@@ -20,6 +20,9 @@ class Plan {
   /// Enqueues one run.
   cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(exec_.get(), stream); }
 
+  /// For the one who launches, to record behind a run; done until then.
+  cudaEvent_t over() const { return over_.get(); }
+
   /// Kernels, copies and the like in the graph.
   std::size_t n_nodes() const { return n_nodes_; }
   /// Adds the times of the last run, which is over, to milliseconds(). Only with `timed`.
@@ -33,6 +36,7 @@ class Plan {
   std::deque<HostCallArgs> calls_;  // which the graph points to
   Graph graph_;
   GraphExec exec_;
+  Event over_;
   std::size_t n_nodes_ = 0;
   std::vector<Event> events_;  // before the first op and after each
   std::vector<std::pair<const char*, double>> times_;

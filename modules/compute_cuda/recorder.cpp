@@ -13,6 +13,7 @@
 #include "kernels/cuda/planes.h"
 #include "kernels/cuda/route.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/scoring.h"
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/hyper.h"
@@ -465,7 +466,7 @@ Status Recorder::select(const SelectArgs& args) noexcept {
         {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
     EBB_TRY(check_range("select", "d", args.d, 1, kMaxIndexWidth));
     EBB_TRY(check_range("select", "n_heads", args.n_heads, 1,
-                        static_cast<std::int64_t>(largest_shared_ / 4 / kMaxIndexWidth)));
+                        max_index_heads(args.d, largest_shared_)));
     EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
     EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
     EBB_ASSIGN(const std::int32_t n_rot,
@@ -516,6 +517,26 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
                [args, ring_rot, chunk_rot, queries](const Launch& l) {
                  return cuda::attend(l, args, ring_rot, chunk_rot, queries ? &*queries : nullptr);
                });
+  });
+}
+
+Status Recorder::keep_rows(const KeepRowsArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(cpu::check_keep_rows(args));
+    EBB_TRY(check_rows("keep_rows", args.step.max_rows));
+    return add_before_held("keep_rows", 0, {args.x, args.y},
+                           [args](const Launch& l) { return cuda::keep_rows(l, args); });
+  });
+}
+
+Status Recorder::score(const ScoreArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_ASSIGN(const std::int32_t n_rot, cpu::check_score(args));
+    EBB_TRY(check_range("score", "d", args.d, 1, kMaxIndexWidth));
+    EBB_TRY(
+        check_range("score", "n_heads", args.n_heads, 1, max_index_heads(args.d, largest_shared_)));
+    EBB_TRY(check_rows("score", args.step.max_rows));
+    return add("score", 0, [args, n_rot](const Launch& l) { return cuda::score(l, args, n_rot); });
   });
 }
 

@@ -59,6 +59,8 @@ class Recorder final : public Ops {
   Status compress(const CompressArgs& args) noexcept override;
   Status select(const SelectArgs& args) noexcept override;
   Status attend(const AttendArgs& args) noexcept override;
+  Status keep_rows(const KeepRowsArgs& args) noexcept override;
+  Status score(const ScoreArgs& args) noexcept override;
   Status move_rows(const MoveRowsArgs& args) noexcept override;
   Status copy(const CopyArgs& args) noexcept override;
   Status host_call(const HostCallArgs& args) noexcept override;
