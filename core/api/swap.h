@@ -14,6 +14,7 @@ namespace ebb {
 ///   hits + misses = distinct
 ///   born + misses - pool_reads + promotions + prefetched = evictions + freed + slots in use
 ///   h2d_bytes = (misses + promotions + prefetched) * row bytes;  d2h_bytes = stores * row bytes
+///   prefetched = prefetch_used + prefetch_wasted + those in a slot that nothing selected so far
 struct SwapCounters {
   std::uint64_t selections = 0;        ///< by every row of a step
   std::uint64_t distinct = 0;          ///< selected, once per step and sequence
@@ -21,11 +22,12 @@ struct SwapCounters {
   std::uint64_t pool_reads = 0;        ///< misses that attention read from the pool
   std::uint64_t born = 0;              ///< slots given to chunks as they were completed
   std::uint64_t promotions = 0;        ///< slots given after a read from the pool
-  std::uint64_t prefetched = 0;        ///< slots given because scores foresaw a use
+  /// Slots given because scores foresaw a use; those that a step used; that were taken before.
+  std::uint64_t prefetched = 0, prefetch_used = 0, prefetch_wasted = 0;
   std::uint64_t evictions = 0;         ///< slots taken for another chunk
   std::uint64_t freed = 0;             ///< slots of sequences that were closed
   std::uint64_t stores = 0;            ///< chunks written to the pool
-  std::uint64_t h2d_bytes = 0, d2h_bytes = 0;
+  std::uint64_t h2d_bytes = 0, prefetch_bytes = 0, d2h_bytes = 0;  ///< prefetch: part of h2d
   std::uint64_t refused = 0;   ///< answers of the policy that could not be followed
   std::uint64_t stall_us = 0;  ///< in which a step waited for the host to decide
 };

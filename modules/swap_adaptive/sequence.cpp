@@ -25,6 +25,13 @@ constexpr int kMaxProbes = 16;
 
 }  // namespace
 
+Settings Settings::read(Options& options) {
+  Settings s;
+  s.regret = options.get_float("regret", s.regret, 0, 1);
+  s.window = options.get_int("window", s.window, 0, 1 << 20);
+  return s;
+}
+
 void Sequence::resize(const SwapShape& shape, const Settings& settings) {
   const std::int64_t n_all = shape.n_layers * shape.n_chunks;
   // Slots, ghosts and LRU's chunks may all be different; a step adds a selection before it removes.

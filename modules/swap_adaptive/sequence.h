@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/api/options.h"
 #include "modules/swap_adaptive/lru_guard.h"
 #include "modules/swap_adaptive/slot_shares.h"
 #include "modules/swap_common/chunk_table.h"
@@ -16,18 +17,23 @@ namespace ebb::adaptive {
 struct Settings {
   double regret = 0.01;      ///< of LRU's misses that may be lost
   std::int64_t window = 32;  ///< steps between moves of slots from layer to layer; 0: none
+
+  static Settings read(Options& options);
 };
 
 /// The policy's knowledge of one sequence; the algorithm stands in sequence.cpp.
 /// Only resize() allocates.
 class Sequence {
  public:
+  using Settings = adaptive::Settings;
+
   void resize(const SwapShape& shape, const Settings& settings);
   void clear();
 
   void selected(std::int32_t layer, std::span<const std::int32_t> chunks, const SlotView& slots);
   void inserted(ChunkId chunk);
   void evicted(ChunkId chunk);
+  void scored(std::span<const float>) {}
   std::size_t admit(std::int32_t layer, std::span<const std::int32_t> missed,
                     std::span<std::int32_t> out);
   std::size_t victims(std::int32_t layer, std::span<ChunkId> out, const SlotView& slots);

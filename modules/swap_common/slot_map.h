@@ -5,13 +5,14 @@
 
 #include "core/api/result.h"
 #include "modules/swap_common/policy.h"
+#include "modules/swap_common/prefetch_plan.h"
 
 namespace ebb {
 
 /// What makes a resident chunk evictable, for all sequences alike.
 struct SlotRules {
   std::uint32_t epoch = 0;  ///< step in which the next change takes effect
-  std::uint32_t look = 1;   ///< number of the log that is being learned from, from 1
+  std::uint32_t look = 2;   ///< number of the log that is being learned from, from 2
   std::int64_t sink_chunks = 0, recent_chunks = 0;  ///< pinned at either end of a sequence
 };
 
@@ -19,10 +20,13 @@ struct SlotRules {
 /// constructor only.
 class SlotMap final : public SlotView {
  public:
+  /// Whether a chunk got its slot from a forecast, and no step used it so far.
+  enum class Foreseen : std::uint8_t { no, unused, wasted };
   struct Entry {
     std::int32_t slot = -1;
     std::uint32_t changed = 0;  ///< epoch of the last change; there is one per epoch at most
     std::uint32_t used = 0;     ///< look of the last selection
+    Foreseen foreseen = Foreseen::no;
   };
 
   SlotMap(const SlotRules& rules, const SwapShape& shape)
@@ -40,9 +44,18 @@ class SlotMap final : public SlotView {
   Entry& at(ChunkId id) { return entries_[index(id)]; }
   const Entry& at(ChunkId id) const { return entries_[index(id)]; }
   bool resident(ChunkId id) const noexcept override { return contains(id) && at(id).slot >= 0; }
+  bool pinned(ChunkId id) const {
+    return id.chunk < rules_.sink_chunks || id.chunk >= n_complete - rules_.recent_chunks;
+  }
   bool evictable(ChunkId id) const noexcept override {
     return resident(id) && at(id).changed != rules_.epoch && at(id).used != rules_.look &&
-           id.chunk >= rules_.sink_chunks && id.chunk < n_complete - rules_.recent_chunks;
+           !pinned(id) && (plan_ == nullptr || yields(id));
+  }
+  /// From here on room is made for a chunk that a forecast foresees: nothing goes that the last two
+  /// logs selected, or that scores as much. nullptr: as ever.
+  void set_bar(const PrefetchPlan* plan, float score = 0) {
+    plan_ = plan;
+    bar_ = score;
   }
   std::int64_t free_slots() const noexcept override { return std::ssize(free_); }
   /// By slot; layer -1 where it is free.
@@ -69,8 +82,13 @@ class SlotMap final : public SlotView {
   std::size_t index(ChunkId id) const {
     return static_cast<std::size_t>(id.layer * n_chunks_ + id.chunk);
   }
+  bool yields(ChunkId id) const {
+    return at(id).used + 1 < rules_.look && plan_->score(id.chunk) < bar_;
+  }
 
   const SlotRules& rules_;
+  const PrefetchPlan* plan_ = nullptr;
+  float bar_ = 0;
   std::int64_t n_chunks_;
   std::vector<Entry> entries_;   // [n_layers, n_chunks]
   std::vector<ChunkId> owners_;  // by slot

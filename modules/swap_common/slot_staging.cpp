@@ -5,7 +5,8 @@
 //   - a chunk that the log at hand selected is not evicted while that log is learned from;
 //   - a chunk without an entry is read from the pool, which holds every complete chunk.
 // demand: resolve() runs inside the step, so its epoch is that step. zero_copy: the log of step t
-// is learned from while step t + 1 runs; what it decides takes effect in step t + 2.
+// is learned from while step t + 1 runs; what it decides takes effect in step t + 2. What forecasts
+// foresee gets its slots as a step begins, after the chunks that it completes (prefetch.cpp).
 
 #include "modules/swap_common/slot_staging.h"
 
@@ -32,6 +33,7 @@ SwapSettings SwapSettings::read(Options& options) {
   settings.sink_tokens = options.get_int("sink_tokens", 0, 0, kMaxTokens);
   settings.recent_tokens = options.get_int("recent_tokens", 0, 0, kMaxTokens);
   settings.max_promotions = options.get_int("max_promotions", 64, 0, 1 << 20);
+  settings.max_prefetch = options.get_int("max_prefetch", 16, 0, 1 << 20);
   return settings;
 }
 
@@ -99,6 +101,7 @@ Status SlotStaging::allocate() {
   // A birth, a promotion and a demanded chunk may each evict another. Two logs may be learned from
   // between two steps: of the step before, and, where a sequence is closed, of the last.
   const std::int64_t n_born = max_rows_ / ratio_ + n, n_promoted = 2 * n * settings_.max_promotions;
+  const std::int64_t n_foreseen = n * std::min(settings_.max_prefetch, slots_per_layer());
   const auto new_moves = [&](std::int64_t most) -> Result<SlotMoves> {
     EBB_ASSIGN(std::byte* const memory,
                compute.allocate_host(static_cast<std::uint64_t>(most + 1) * sizeof(SlotMove),
@@ -107,13 +110,15 @@ Status SlotStaging::allocate() {
     return SlotMoves{reinterpret_cast<std::int32_t*>(memory),
                      reinterpret_cast<SlotMove*>(memory) + 1, static_cast<std::int32_t>(most)};
   };
-  EBB_ASSIGN(step_moves_, new_moves(2 * shape_.n_layers * (n_born + n_promoted)));
+  EBB_ASSIGN(step_moves_, new_moves(2 * shape_.n_layers * (n_born + n_promoted + n_foreseen)));
   EBB_ASSIGN(layer_moves_, new_moves(2 * n_logged));
   log_copy_.resize(static_cast<std::size_t>(shape_.n_layers * (n_logged + n)));
   EBB_ASSIGN(std::byte* const log,
              compute.allocate_host(log_copy_.size() * sizeof(log_copy_[0]), "the selection log"));
   log_ = reinterpret_cast<std::int32_t*>(log);
   maps_ = std::vector<SlotMap>(static_cast<std::size_t>(n), SlotMap(rules_, shape_));
+  if (settings_.max_prefetch > 0) plans_.resize(maps_.size());
+  for (PrefetchPlan& plan : plans_) plan.resize(shape_);
   runs_.reserve(maps_.size());
   log_runs_.reserve(maps_.size());
   chunks_.resize(static_cast<std::size_t>(n_logged));
@@ -158,15 +163,13 @@ void SlotStaging::close_sequence(std::int32_t sequence) noexcept {
   SlotMap& slots = map(sequence);
   for (const ChunkId id : slots.owners()) {
     if (id.layer < 0) continue;
+    if (slots.at(id).foreseen == SlotMap::Foreseen::unused) ++count(id.layer).prefetch_wasted;
     slots.erase(id);
     ++count(id.layer).freed;
   }
   slots.n_complete = 0;
+  if (!plans_.empty()) plans_[static_cast<std::size_t>(sequence)].clear();
   std::erase_if(moves_, [&](const Move& move) { return move.sequence == sequence; });
-}
-
-void SlotStaging::scored(const Forecast& forecast) noexcept {
-  policy_->scored(forecast.sequence, forecast.scores);
 }
 
 void SlotStaging::begin_step(const std::int32_t* pos, const std::int32_t* seq,
@@ -190,6 +193,7 @@ void SlotStaging::begin_step(const std::int32_t* pos, const std::int32_t* seq,
       count(layer).d2h_bytes += static_cast<std::uint64_t>(n_new * row_bytes_);
     }
   }
+  for (const Run& run : runs_) prefetch(run.sequence);
   publish(step_moves_);
   step_ = rules_.epoch;
 }
@@ -269,8 +273,7 @@ std::span<std::int32_t> SlotStaging::look_up(const SelectionLog& log, const Run&
   for (const std::int32_t chunk : chunks) slots.at({layer, chunk}).used = rules_.look;
   policy_->selected({run.sequence, layer}, chunks, slots);
   const auto end = std::remove_if(chunks.begin(), chunks.end(), [&](std::int32_t chunk) {
-    const SlotMap::Entry& entry = slots.at({layer, chunk});
-    return (entry.slot >= 0) == (entry.changed <= step);
+    return use({layer, chunk}, slots.at({layer, chunk}), step);
   });
   const std::span<std::int32_t> missed(chunks.begin(), end);
   counters.distinct += chunks.size();
@@ -330,25 +333,46 @@ std::size_t SlotStaging::make_room(CacheId cache, std::size_t n_wanted) {
     }
     evict({cache.sequence, victim.layer}, victim.chunk);
   }
+  if (rules_.epoch == step_) drop_prefetched(cache.sequence, n_wanted);
   return std::min(n_wanted, static_cast<std::size_t>(slots.free_slots()));
 }
 
 void SlotStaging::insert(CacheId cache, std::int32_t chunk, SlotReason reason) {
-  const std::int32_t slot = map(cache.sequence).insert({cache.layer, chunk});
-  note_move(cache, chunk, slot, reason != SlotReason::born);
+  SlotMap& slots = map(cache.sequence);
+  note_move(cache, chunk, slots.insert({cache.layer, chunk}), reason != SlotReason::born);
   SwapCounters& counters = count(cache.layer);
-  if (reason == SlotReason::born) ++counters.born;
-  if (reason == SlotReason::promoted) {
-    ++counters.promotions;
-    counters.h2d_bytes += static_cast<std::uint64_t>(row_bytes_);
+  const auto bytes = static_cast<std::uint64_t>(row_bytes_);
+  SlotMap::Foreseen& foreseen = slots.at({cache.layer, chunk}).foreseen;
+  foreseen = SlotMap::Foreseen::no;
+  switch (reason) {
+    case SlotReason::born:
+      ++counters.born;
+      break;
+    case SlotReason::demanded:  // counted as it was missed
+      break;
+    case SlotReason::promoted:
+      ++counters.promotions;
+      counters.h2d_bytes += bytes;
+      break;
+    case SlotReason::prefetched:
+      ++counters.prefetched;
+      counters.h2d_bytes += bytes;
+      counters.prefetch_bytes += bytes;
+      foreseen = SlotMap::Foreseen::unused;
   }
   policy_->inserted(cache, chunk, reason);
 }
 
 void SlotStaging::evict(CacheId cache, std::int32_t chunk) {
-  map(cache.sequence).erase({cache.layer, chunk});
+  SlotMap& slots = map(cache.sequence);
+  slots.erase({cache.layer, chunk});
   note_move(cache, chunk, -1, false);
   ++count(cache.layer).evictions;
+  SlotMap::Foreseen& foreseen = slots.at({cache.layer, chunk}).foreseen;
+  if (foreseen == SlotMap::Foreseen::unused) {
+    foreseen = SlotMap::Foreseen::wasted;
+    ++count(cache.layer).prefetch_wasted;
+  }
   policy_->evicted(cache, chunk);
 }
 

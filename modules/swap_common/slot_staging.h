@@ -19,6 +19,7 @@ struct SwapSettings {
   std::uint64_t host_limit = 0;                     ///< bytes of the pool
   std::int64_t sink_tokens = 0, recent_tokens = 0;  ///< whose chunks keep their slots
   std::int64_t max_promotions = 0;                  ///< per step, sequence and layer
+  std::int64_t max_prefetch = 0;                    ///< the same; 0: forecasts move nothing
 
   /// Does not finish the options: the policy has keys of its own.
   static SwapSettings read(Options& options);
@@ -75,7 +76,10 @@ class SlotStaging : public Swap {
   std::span<std::int32_t> gather(const SelectionLog& log, const Run& run, std::uint64_t& n_all);
   std::span<std::int32_t> look_up(const SelectionLog& log, const Run& run, std::int32_t layer,
                                   std::uint32_t step);
+  bool use(ChunkId id, SlotMap::Entry& entry, std::uint32_t step);
   void promote(CacheId cache, std::span<std::int32_t> chunks);
+  void prefetch(std::int32_t sequence);
+  void drop_prefetched(std::int32_t sequence, std::size_t n_wanted);
   std::size_t make_room(CacheId cache, std::size_t n_wanted);
   void insert(CacheId cache, std::int32_t chunk, SlotReason reason);
   void evict(CacheId cache, std::int32_t chunk);
@@ -100,6 +104,7 @@ class SlotStaging : public Swap {
 
   SlotRules rules_;
   std::vector<SlotMap> maps_;           // by sequence
+  std::vector<PrefetchPlan> plans_;     // by sequence; empty if forecasts move nothing
   std::vector<SwapCounters> counters_;  // by layer
   std::vector<Move> moves_;             // decided, not published
   // The last step that began, and the step whose log was copied: rows and number.

@@ -16,8 +16,19 @@ namespace ebb::score {
 namespace {
 
 constexpr double kLeastValue = 1e-30;
+// Entries that must not go and that one call passes over before it gives up.
+constexpr int kMaxProbes = 256;
 
 }  // namespace
+
+Settings Settings::read(Options& options) {
+  Settings s;
+  s.score = options.get_float("score", s.score, 0, 1e6);
+  s.frequency = options.get_float("frequency", s.frequency, 0, 1e6);
+  s.recency = options.get_float("recency", s.recency, 0, 1e6);
+  s.half_life = options.get_float("half_life", s.half_life, 1, 1e6);
+  return s;
+}
 
 void Sequence::resize(const SwapShape& shape, const Settings& settings) {
   settings_ = settings;
@@ -92,7 +103,7 @@ void Sequence::use(std::int32_t i, bool is_selected) {
   if (heap_.holds(i)) heap_.set(i, value(i));
 }
 
-void Sequence::selected(std::int32_t layer, std::span<const std::int32_t> chunks) {
+void Sequence::selected(std::int32_t layer, std::span<const std::int32_t> chunks, const SlotView&) {
   if (layer <= last_layer_) ++step_;  // layers come in order, so this is the next step
   last_layer_ = layer;
   for (const std::int32_t chunk : chunks) {
@@ -157,13 +168,17 @@ std::size_t Sequence::admit(std::int32_t layer, std::span<const std::int32_t> mi
   return n;
 }
 
-std::size_t Sequence::victims(std::span<ChunkId> out, const SlotView& slots) {
+std::size_t Sequence::victims(std::int32_t, std::span<ChunkId> out, const SlotView& slots) {
   std::size_t n = 0;
   aside_.clear();
-  while (n < out.size() && !heap_.empty()) {
+  for (int n_passed = 0; n < out.size() && n_passed < kMaxProbes && !heap_.empty();) {
     const std::int32_t i = heap_.top();
     const ChunkId chunk = table_.chunk(i);
-    if (slots.evictable(chunk)) out[n++] = chunk;
+    if (slots.evictable(chunk)) {
+      out[n++] = chunk;
+    } else {
+      ++n_passed;
+    }
     heap_.remove(i);
     aside_.push_back(i);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/api/options.h"
 #include "modules/swap_common/chunk_table.h"
 #include "modules/swap_common/lists.h"
 #include "modules/swap_common/policy.h"
@@ -18,22 +19,26 @@ struct Settings {
   double frequency = 0.5;  ///< weight of the average of selections
   double recency = 1;      ///< weight of the last use
   double half_life = 32;   ///< steps after which all three count half
+
+  static Settings read(Options& options);
 };
 
 /// The policy's knowledge of one sequence; the formula stands in sequence.cpp.
 /// Only resize() allocates.
 class Sequence {
  public:
+  using Settings = score::Settings;
+
   void resize(const SwapShape& shape, const Settings& settings);
   void clear();
 
-  void selected(std::int32_t layer, std::span<const std::int32_t> chunks);
+  void selected(std::int32_t layer, std::span<const std::int32_t> chunks, const SlotView&);
   void inserted(ChunkId chunk);
   void evicted(ChunkId chunk);
   void scored(std::span<const float> scores);
   std::size_t admit(std::int32_t layer, std::span<const std::int32_t> missed,
                     std::span<std::int32_t> out);
-  std::size_t victims(std::span<ChunkId> out, const SlotView& slots);
+  std::size_t victims(std::int32_t, std::span<ChunkId> out, const SlotView& slots);
 
  private:
   static constexpr std::int32_t kNone = -1;

@@ -67,6 +67,7 @@ std::string show(const Record& record) {
     case Kind::scored:
       line << record.sequence;
       for (const float score : record.scores) line << " " << std::hexfloat << score;
+      for (const std::int32_t id : record.ids) line << " kept " << id;
       break;
     case Kind::settled:
       break;
@@ -142,7 +143,9 @@ std::vector<std::string> write_trace(const std::string& path, int n_steps, bool 
     if (t % 64 == 5) {
       const std::vector<float> scores = {0.5f, -std::numeric_limits<float>::infinity(), 1e-40f,
                                          -0.f, static_cast<float>(t)};
-      note(writer.scored(1, scores), {.kind = Kind::scored, .sequence = 1, .scores = scores});
+      const std::vector<std::int32_t> kept = {0, 3, 4};
+      note(writer.scored(1, scores, kept),
+           {.kind = Kind::scored, .sequence = 1, .ids = kept, .scores = scores});
       note(writer.settled(), {.kind = Kind::settled});
     }
   }
@@ -193,7 +196,7 @@ BOOST_AUTO_TEST_CASE(the_layout_on_disk_is_the_documented_one) {
   }
   const std::string bytes = read_all(folder / "a.trace");
   const std::string head = bytes.substr(0, 16);
-  BOOST_TEST(head == std::string("EBBTRACE\1\0\0\0", 12) + std::string("\x45\0\0\0", 4));
+  BOOST_TEST(head == std::string("EBBTRACE\2\0\0\0", 12) + std::string("\x45\0\0\0", 4));
   BOOST_REQUIRE_EQUAL(bytes.size(), 69u + 16u + 4u);
   BOOST_TEST(bytes.substr(69, 12) == std::string("EBBK\4\0\0\0\2\0\0\0", 12));
   BOOST_TEST(bytes.substr(85) == std::string("\1\1\7\0", 4));
@@ -269,14 +272,51 @@ BOOST_AUTO_TEST_CASE(foreign_files_are_refused) {
   write_trace(folder / "a.trace", 1);
   BOOST_TEST(trace::is_trace(folder / "a.trace"));
   std::string bytes = read_all(folder / "a.trace");
-  bytes[8] = 2;
+  bytes[8] = 3;
   folder.write("new", bytes);
-  BOOST_TEST(read_trace(folder / "new").error.find("version 2") != std::string::npos);
-  bytes[8] = 1;
+  BOOST_TEST(read_trace(folder / "new").error.find("version 3") != std::string::npos);
+  bytes[8] = 2;
   folder.write("more", bytes + "x");
   BOOST_TEST(read_trace(folder / "more").error.find("goes on after its end") != std::string::npos);
   BOOST_TEST(read_trace(folder / "none").error.find("cannot open") != std::string::npos);
   BOOST_TEST(!Writer::create(folder / "no/such/folder", small_header()));
+}
+
+// Scores without the chunks that they kept.
+BOOST_AUTO_TEST_CASE(version_1_is_read) {
+  const TempFolder folder;
+  {
+    Result<Writer> writer = Writer::create(folder / "a.trace", small_header());
+    BOOST_REQUIRE(writer);
+    BOOST_REQUIRE(writer->open(1));
+    const float scores[2] = {0.5F, -2};
+    BOOST_REQUIRE(writer->scored(1, scores, {}));
+    BOOST_REQUIRE(writer->end({}));
+  }
+  std::string bytes = read_all(folder / "a.trace");
+  const auto seal = [&](std::size_t at, std::uint32_t crc) {
+    for (int i = 0; i < 4; ++i)
+      bytes[at + static_cast<std::size_t>(i)] = static_cast<char>(crc >> 8 * i);
+  };
+  const auto crc = [&](std::size_t from, std::size_t n, std::size_t then, std::size_t m) {
+    const auto all = std::as_bytes(std::span(bytes));
+    return trace::crc32(all.subspan(from, n), all.subspan(then, m));
+  };
+  const std::size_t header = static_cast<unsigned char>(bytes[12]);
+  bytes[8] = 1;
+  seal(header - 4, crc(0, header - 4, 0, 0));
+  // The record ends with the number of kept chunks; `end` follows it with two bytes.
+  BOOST_REQUIRE_EQUAL(bytes[bytes.size() - 3], 0);
+  bytes.erase(bytes.size() - 3, 1);
+  --bytes[header + 4];
+  seal(header + 12, crc(header + 4, 8, header + 16, bytes.size() - header - 16));
+  folder.write("b.trace", bytes);
+  const Read read = read_trace(folder / "b.trace");
+  BOOST_TEST(read.error == "");
+  BOOST_REQUIRE_EQUAL(read.records.size(), 3U);
+  BOOST_TEST(read.records[1] == show({.kind = Kind::scored, .sequence = 1, .scores = {0.5F, -2}}));
+  Result<Reader> reader = Reader::open(folder / "b.trace", false);
+  BOOST_TEST(reader->header().version == 1U);
 }
 
 // A block that matches its CRC but says what no run can have done.
@@ -317,6 +357,18 @@ BOOST_AUTO_TEST_CASE(records_of_a_wrong_writer_are_refused) {
     (void)w.open(0);
     (void)w.step(pos, seq);
     (void)w.selected(0, 0, ids);
+  });
+  refused("gap of ids = 2: want 0..1", [&](Writer& w) {
+    const float scores[2] = {1, 2};
+    const std::int32_t kept[1] = {2};
+    (void)w.open(0);
+    (void)w.scored(0, scores, kept);
+  });
+  refused("kept = 3: want 0..2", [&](Writer& w) {
+    const float scores[2] = {1, 2};
+    const std::int32_t kept[3] = {0, 1, 2};
+    (void)w.open(0);
+    (void)w.scored(0, scores, kept);
   });
   refused("sequence 1 is not open", [&](Writer& w) {
     (void)w.open(0);

@@ -83,7 +83,7 @@ class Simulator {
 
   /// `policy` is a module: a bare name, or a path. `keys` are those of [swap].
   Simulator(const SimulatorShape& shape, const std::string& policy, const std::string& keys)
-      : shape_(shape) {
+      : shape_(shape), promotes_(keys.find("max_promotions = 0\n") == keys.npos) {
     services_.parts().compute = &compute_;
     const auto options = options_of(keys);
     const ModuleLoader loader(EBB_MODULES_DIR);
@@ -103,13 +103,28 @@ class Simulator {
   const SwapCounters& expected(std::int32_t layer) const {
     return expected_[static_cast<std::size_t>(layer)];
   }
+  /// Whether `expected` knows of prefetch: where no promotion looks like one.
+  bool knows_prefetch() const { return is_demand() || !promotes_; }
 
   void open_sequence(std::int32_t sequence) {
     Sequence& s = sequences_[static_cast<std::size_t>(sequence)];
     s = {true, 0, s.generation + 1};
     require(staging_->open_sequence(sequence));
   }
+  /// Before a step.
+  void forecast(std::int32_t sequence, const std::vector<float>& scores, const Ids& kept) {
+    watched([&] { staging_->scored({sequence, scores, kept}); });
+  }
   void close_sequence(std::int32_t sequence) {
+    for (auto at = foreseen_.begin(); at != foreseen_.end();) {
+      const auto [layer, row] = place(*at);
+      if (row / layers_[0].n_chunks != sequence) {
+        ++at;
+        continue;
+      }
+      ++expected_[layer].prefetch_wasted;
+      at = foreseen_.erase(at);
+    }
     staging_->settle();
     staging_->close_sequence(sequence);
     sequences_[static_cast<std::size_t>(sequence)].is_open = false;
@@ -130,7 +145,7 @@ class Simulator {
     const auto n_rows = static_cast<std::int32_t>(pos.size());
     const bool logged = n_rows <= staging_->max_log_rows();
     watched([&] { staging_->begin_step(pos.data(), seq.data(), n_rows); });
-    run_moves(staging_->step_moves());
+    run_moves(staging_->step_moves(), knows_prefetch());
     for (std::int32_t layer = 0; layer < shape_.n_layers; ++layer) {
       compress(layer, pos, seq);
       const SelectionLog log = staging_->log(layer);
@@ -146,7 +161,7 @@ class Simulator {
       if (logged) expect(layer, seq, ids, before);
       if (logged && is_demand()) {
         watched([&] { staging_->resolve(layer); });
-        run_moves(staging_->layer_moves(layer));
+        run_moves(staging_->layer_moves(layer), false);
         keeps_selected(layer, seq, ids, before);
       }
       attend(layer, seq, ids);
@@ -169,6 +184,10 @@ class Simulator {
   const std::byte* pool_row(std::int32_t sequence, std::int32_t layer, std::int32_t chunk) const {
     const StagedRows& rows = layers_[static_cast<std::size_t>(layer)];
     return rows.pool + (sequence * rows.n_chunks + chunk) * rows.row_bytes;
+  }
+  /// Of sequence 0.
+  const std::int32_t* table(std::int32_t layer) const {
+    return layers_[static_cast<std::size_t>(layer)].slot_of;
   }
   /// Slots in use by the device's tables, of all layers.
   std::uint64_t n_resident() const {
@@ -232,7 +251,16 @@ class Simulator {
     }
   }
 
-  void run_moves(const SlotMoves& list) {
+  /// Layer of a table's entry, and its place in the table.
+  std::pair<std::size_t, std::int64_t> place(const std::int32_t* entry) const {
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      const std::int64_t at = entry - layers_[layer].slot_of;
+      if (at >= 0 && at < shape_.max_sequences * layers_[0].n_chunks) return {layer, at};
+    }
+    throw std::runtime_error("an entry of no table");
+  }
+
+  void run_moves(const SlotMoves& list, bool foresees) {
     std::set<const void*> entries, places;
     for (std::int32_t i = 0; i < *list.count; ++i) {
       const SlotMove& move = list.moves[i];
@@ -243,7 +271,17 @@ class Simulator {
         std::memcpy(move.to, move.from, static_cast<std::size_t>(move.row_bytes));
       }
     }
-    for (std::int32_t i = 0; i < *list.count; ++i) *list.moves[i].entry = list.moves[i].value;
+    for (std::int32_t i = 0; i < *list.count; ++i) {
+      const SlotMove& move = list.moves[i];
+      *move.entry = move.value;
+      if (move.value < 0 && foreseen_.erase(move.entry) > 0) {
+        ++expected_[place(move.entry).first].prefetch_wasted;
+      }
+      if (foresees && move.from != nullptr) {
+        foreseen_.insert(move.entry);
+        ++expected_[place(move.entry).first].prefetched;
+      }
+    }
   }
 
   void compress(std::int32_t layer, const std::vector<std::int32_t>& pos,
@@ -288,6 +326,9 @@ class Simulator {
       for (const std::int32_t id : chosen[s]) {
         ++counters.distinct;
         ++(before[s].contains(id) ? counters.hits : counters.misses);
+        const StagedRows& rows = layers_[static_cast<std::size_t>(layer)];
+        counters.prefetch_used +=
+            foreseen_.erase(rows.slot_of + static_cast<std::int64_t>(s) * rows.n_chunks + id);
       }
     }
   }
@@ -350,7 +391,9 @@ class Simulator {
     const auto row = static_cast<std::uint64_t>(shape_.row_bytes);
     for (const SwapCounters& c : staging_->counters()) {
       must(c.hits + c.misses == c.distinct, "C1");
-      must(c.h2d_bytes == (c.misses + c.promotions + c.prefetched) * row, "C2");
+      must(c.h2d_bytes == (c.misses + c.promotions) * row + c.prefetch_bytes, "C2");
+      must(c.prefetch_bytes == c.prefetched * row, "C2");
+      must(c.prefetched >= c.prefetch_used + c.prefetch_wasted, "C5");
       must(c.d2h_bytes == c.stores * row, "C3");
     }
     const SwapCounters all = cli::total(staging_->counters());
@@ -360,6 +403,7 @@ class Simulator {
   }
 
   const SimulatorShape shape_;
+  const bool promotes_;
   std::vector<std::string> log_;
   HostServices services_{[this](LogLevel, std::string_view line) { log_.emplace_back(line); }, 0};
   FakeCompute compute_;
@@ -367,7 +411,8 @@ class Simulator {
   Swap* staging_ = nullptr;
   std::vector<StagedRows> layers_;
   std::vector<Sequence> sequences_;
-  std::vector<SwapCounters> expected_;  // selections, distinct, hits and misses by layer
+  std::vector<SwapCounters> expected_;      // selections, distinct, hits, misses, prefetch by layer
+  std::set<const std::int32_t*> foreseen_;  // entries of chunks that came early and were not used
 };
 
 }  // namespace ebb::test

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/text.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
@@ -15,7 +17,7 @@ Result<int> inspect_trace(const std::string& path, bool is_json) {
   const trace::Header& header = reader.header();
   nlohmann::ordered_json all;
   all["trace"] = path;
-  all["version"] = trace::kVersion;
+  all["version"] = header.version;
   all["policy"] = header.policy;
   all["model"] = header.model;
   all["manifest"] = header.manifest;
@@ -38,6 +40,17 @@ Result<int> inspect_trace(const std::string& path, bool is_json) {
   totals["steps_with_selections"] = contents.n_logged_steps;
   totals["selections"] = contents.n_selections;
   totals["scorings"] = contents.n_scorings;
+  totals["kept"] = contents.n_kept;
+  totals["bytes"] = reader.offset();
+  trace::Overlap overlap;
+  nlohmann::ordered_json by_layer = nlohmann::ordered_json::array();
+  for (const trace::Overlap& layer : contents.overlap) {
+    overlap.n_selected += layer.n_selected;
+    overlap.n_again += layer.n_again;
+    by_layer.push_back(std::round(1e4 * layer.share()) / 1e4);
+  }
+  totals["overlap"] = std::round(1e4 * overlap.share()) / 1e4;
+  totals["overlap_by_layer"] = by_layer;
   nlohmann::ordered_json counters = nlohmann::ordered_json::object();
   for (const trace::Counter& counter : contents.counters) counters[counter.name] = counter.value;
   if (is_json) {

@@ -18,6 +18,7 @@
 #include "tools/ebb/fields.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/swap_counters.h"
 #include "tools/ebb/tell.h"
 #include "tools/trace/oracle_general.h"
 #include "tools/trace/reader.h"
@@ -32,7 +33,7 @@ struct ReplayArgs {
   std::vector<std::string> policies;
   std::vector<std::int64_t> slots;
   std::string staging, json, csv, oracle_general;
-  bool recover = false, no_bound = false, verify = false, verbose = false;
+  bool recover = false, no_bound = false, no_scores = false, verify = false, verbose = false;
 };
 
 const char* staging_name(StagingMode mode) {
@@ -43,7 +44,8 @@ const char* staging_name(StagingMode mode) {
 struct Row {
   std::string policy;
   std::int64_t slots = 0;
-  SwapCounters counters;
+  std::vector<SwapCounters> layers;
+  SwapCounters counters;  ///< their sum
   std::optional<std::uint64_t> bound;
 };
 
@@ -65,7 +67,7 @@ PolicySpec parse_policy(const std::string& text) {
 Result<toml::table> swap_keys(const trace::Header& header, const PolicySpec& spec,
                               std::int64_t slots, StagingMode staging) {
   constexpr std::string_view kShared[] = {"host_limit", "sink_tokens", "recent_tokens",
-                                          "max_promotions"};
+                                          "max_promotions", "max_prefetch"};
   EBB_ASSIGN(const toml::table run, parse_toml(header.keys, "the trace"));
   EBB_ASSIGN(toml::table keys, parse_toml(spec.keys, "--policy " + spec.text));
   for (const auto& [key, value] : run) {
@@ -78,14 +80,16 @@ Result<toml::table> swap_keys(const trace::Header& header, const PolicySpec& spe
   return keys;
 }
 
-Result<SwapCounters> replay_one(const ReplayArgs& args, const PolicySpec& spec, std::int64_t slots,
-                                StagingMode staging, const LogSink& log) {
+Result<std::vector<SwapCounters>> replay_one(const ReplayArgs& args, const PolicySpec& spec,
+                                             std::int64_t slots, StagingMode staging,
+                                             const LogSink& log) {
   EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
   EBB_ASSIGN(toml::table keys, swap_keys(reader.header(), spec, slots, staging));
   const std::unique_ptr<Options> options =
       make_options(Swap::kKind, std::make_shared<const toml::table>(std::move(keys)));
   const ModuleChoice choice{Swap::kKind, spec.name, "", "--policy"};
-  return trace::replay(reader, ModuleLoader(modules_folder()), choice, *options, log);
+  return trace::replay(reader, ModuleLoader(modules_folder()), choice, *options, log,
+                       !args.no_scores);
 }
 
 double ratio(std::uint64_t part, std::uint64_t all) {
@@ -121,11 +125,26 @@ ordered_json to_json(const Row& row) {
   return json;
 }
 
+ordered_json layers_to_json(const Row& row) {
+  ordered_json layers = ordered_json::array();
+  for (const SwapCounters& layer : row.layers) {
+    ordered_json json;
+    for (const trace::Counter& counter : trace::counters_of(layer)) {
+      json[counter.name] = counter.value;
+    }
+    layers.push_back(std::move(json));
+  }
+  return layers;
+}
+
 Status write_reports(const ReplayArgs& args, StagingMode staging, const std::vector<Row>& rows) {
   if (!args.json.empty()) {
     ordered_json report{{"trace", args.trace}, {"staging", staging_name(staging)}};
     report["rows"] = ordered_json::array();
-    for (const Row& row : rows) report["rows"].push_back(to_json(row));
+    for (const Row& row : rows) {
+      report["rows"].push_back(to_json(row));
+      report["rows"].back()["layers"] = layers_to_json(row);
+    }
     EBB_TRY(write_file(args.json, to_line(report)));
   }
   if (!args.csv.empty()) {
@@ -212,9 +231,10 @@ Result<int> replay_all(const ReplayArgs& args) {
   std::vector<Row> rows;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     for (const PolicySpec& spec : policies) {
-      EBB_ASSIGN(const SwapCounters counters,
+      EBB_ASSIGN(std::vector<SwapCounters> layers,
                  replay_one(args, spec, slots[i], staging, gate.sink()));
-      rows.push_back({spec.text, slots[i], counters, bounds[i]});
+      const SwapCounters sum = total(layers);
+      rows.push_back({spec.text, slots[i], std::move(layers), sum, bounds[i]});
     }
   }
   gate.release();
@@ -254,7 +274,9 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--staging", args->staging, "demand or zero_copy; default: the run's")
       ->check(CLI::IsMember({"demand", "zero_copy"}))
       ->type_name("MODE");
-  command->add_option("--json", args->json, "Also write all counters as JSON")->type_name("FILE");
+  command
+      ->add_option("--json", args->json, "Also write all counters as JSON, those of each layer too")
+      ->type_name("FILE");
   command->add_option("--csv", args->csv, "And as CSV, one line per policy and number of slots")
       ->type_name("FILE");
   command
@@ -263,6 +285,9 @@ void add_replay(CLI::App& app, int& status) {
       ->type_name("FILE");
   command->add_flag("--no-bound", args->no_bound,
                     "Leave out the bound, which holds 8 bytes per selection in memory");
+  command->add_flag(
+      "--no-scores", args->no_scores,
+      "Leave out what the run's scorers foresaw: no prefetch, no scores for policies");
   command->add_flag("--recover", args->recover, "Use a torn trace up to where it can be read");
   command->add_flag("--verify", args->verify,
                     "Fail (status 1) if a replay of the run itself has other counters than it had");

@@ -21,7 +21,8 @@ namespace ebb::trace {
 //     close     sequence
 //     step      rows, then runs until all rows are told: sequence, first position, rows
 //     selected  layer, row, count, then the ids ascending: the first, then gaps minus 1
-//     scored    sequence, count, then count f32
+//     scored    sequence, count, then count f32; kept, then the kept chunks as ids of selected.
+//               Version 1 ends before `kept`
 //     settled   nothing: the last step's selections were learned from before the next step began
 //     end       counters by name: count, then u8 length, name, varint each
 //
@@ -29,7 +30,8 @@ namespace ebb::trace {
 // killed leaves a trace without it, whole up to some block.
 
 inline constexpr char kMagic[8] = {'E', 'B', 'B', 'T', 'R', 'A', 'C', 'E'};
-inline constexpr std::uint32_t kVersion = 1;
+/// Of what is written; what is read may be older.
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint32_t kBlockMagic = 0x4b424245;  // "EBBK"
 inline constexpr std::size_t kBlockHead = 16;
 /// A writer closes a block from this size on; a reader takes none that is larger than the other.
@@ -41,6 +43,7 @@ enum class Kind : std::uint8_t { open = 1, close, step, selected, scored, settle
 
 /// How the run was staged: what replay starts from. A replay may take other slots.
 struct Header {
+  std::uint32_t version = kVersion;
   std::uint32_t n_layers = 0;  ///< staged ones
   std::uint32_t max_sequences = 0;
   std::uint32_t max_rows = 0;  ///< of a step
@@ -75,7 +78,7 @@ struct Record {
   std::int32_t sequence = 0;        ///< open, close, scored
   std::int32_t layer = 0, row = 0;  ///< selected
   std::vector<Run> runs{};          ///< step
-  std::vector<std::int32_t> ids{};  ///< selected, ascending
+  std::vector<std::int32_t> ids{};  ///< selected: the chunks; scored: the kept ones; ascending
   std::vector<float> scores{};      ///< scored, by chunk
   std::vector<Counter> counters{};  ///< end
 };

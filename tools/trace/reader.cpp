@@ -71,9 +71,10 @@ Status Reader::read_header() {
   if (got < 16 || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
     return fault(0, "no trace: it does not begin with EBBTRACE");
   }
-  if (const std::uint32_t version = get_u32(&bytes[8]); version != kVersion) {
-    return fault(8, "version " + std::to_string(version) + ": this program reads version " +
-                        std::to_string(kVersion));
+  header_.version = get_u32(&bytes[8]);
+  if (header_.version < 1 || header_.version > kVersion) {
+    return fault(8, "version " + std::to_string(header_.version) +
+                        ": this program reads versions 1.." + std::to_string(kVersion));
   }
   const std::size_t size = get_u32(&bytes[12]);
   if (size < 16 || size > kMaxHeaderBytes) {
@@ -255,7 +256,7 @@ Status Reader::parse_step() {
 }
 
 Status Reader::parse_selected() {
-  std::uint64_t layer, row, n, gap;
+  std::uint64_t layer, row, n;
   EBB_TRY(number("layer", 0, header_.n_layers - 1, layer));
   EBB_TRY(number("row", 0, header_.max_rows - 1, row));
   // Chunks are visible to a row from the token on that completes them.
@@ -276,13 +277,18 @@ Status Reader::parse_selected() {
                  n));
   record_.layer = static_cast<std::int32_t>(layer);
   record_.row = static_cast<std::int32_t>(row);
+  return parse_ascending(n, n_complete, "a chunk that is not complete");
+}
+
+// Ids in [0, end).
+Status Reader::parse_ascending(std::uint64_t n, std::int64_t end, const char* beyond) {
+  std::uint64_t gap;
   record_.ids.clear();
   for (std::int64_t next = 0; n > 0; --n, ++next) {
     EBB_TRY(number("gap of ids", 0,
-                   static_cast<std::uint64_t>(std::max<std::int64_t>(n_complete - next - 1, 0)),
-                   gap));
+                   static_cast<std::uint64_t>(std::max<std::int64_t>(end - next - 1, 0)), gap));
     next += static_cast<std::int64_t>(gap);
-    if (next >= n_complete) return here("a chunk that is not complete");
+    if (next >= end) return here(beyond);
     record_.ids.push_back(static_cast<std::int32_t>(next));
   }
   return ok_status();
@@ -299,7 +305,11 @@ Status Reader::parse_scored() {
     std::memcpy(&score, &bits, sizeof(score));
     at_ += 4;
   }
-  return ok_status();
+  record_.ids.clear();
+  if (header_.version < 2) return ok_status();
+  std::uint64_t n_kept;
+  EBB_TRY(number("kept", 0, n, n_kept));
+  return parse_ascending(n_kept, static_cast<std::int64_t>(n), "a kept chunk without a score");
 }
 
 Status Reader::parse_end() {

@@ -35,7 +35,8 @@ class Recorder final : public SwapObserver {
   void step_begins(std::span<const std::int32_t> pos,
                    std::span<const std::int32_t> seq) noexcept override;
   void scored(const Forecast& forecast) noexcept override {
-    keep(writer_.scored(forecast.sequence, forecast.scores));
+    take_log();
+    keep(writer_.scored(forecast.sequence, forecast.scores, forecast.kept));
   }
   void settles() noexcept override;
 

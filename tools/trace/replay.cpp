@@ -96,6 +96,7 @@ class Driver {
         begin_step(record);
         break;
       case Kind::scored:
+        swap_.scored({record.sequence, record.scores, record.ids});
         break;
       case Kind::settled:
         swap_.settle();
@@ -106,10 +107,10 @@ class Driver {
     }
     return ok_status();
   }
-  SwapCounters finish() {
+  std::vector<SwapCounters> finish() {
     finish_step();
     swap_.settle();
-    return cli::total(swap_.counters());
+    return {swap_.counters().begin(), swap_.counters().end()};
   }
 
  private:
@@ -161,8 +162,9 @@ std::vector<Counter> counters_of(const SwapCounters& counters) {
   return named;
 }
 
-Result<SwapCounters> replay(Reader& reader, const ModuleLoader& modules, const ModuleChoice& choice,
-                            Options& options, const LogSink& log) {
+Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& modules,
+                                         const ModuleChoice& choice, Options& options,
+                                         const LogSink& log, bool with_scores) {
   HostMemory memory;
   HostServices host(log, 0);
   host.parts().compute = &memory;
@@ -170,21 +172,23 @@ Result<SwapCounters> replay(Reader& reader, const ModuleLoader& modules, const M
              modules.load<Swap>(choice, host.host_for(choice.name), options));
   Driver driver(reader.header(), *swap.get());
   EBB_ASSIGN(const bool is_on, driver.open());
-  SwapCounters all_hits;
+  std::vector<SwapCounters> all_hits(reader.header().n_layers);
   DistinctSelections selections;
   const auto finish_step = [&] {
-    selections.finish([&](std::int32_t, std::int32_t, std::span<const std::int32_t> chunks) {
-      all_hits.distinct += chunks.size();
-      all_hits.hits += chunks.size();
+    selections.finish([&](std::int32_t, std::int32_t layer, std::span<const std::int32_t> chunks) {
+      SwapCounters& counters = all_hits[static_cast<std::size_t>(layer)];
+      counters.distinct += chunks.size();
+      counters.hits += chunks.size();
     });
   };
   for (;;) {
     EBB_ASSIGN(const Record* const record, reader.next());
     if (record == nullptr) break;
+    if (record->kind == Kind::scored && !with_scores) continue;
     if (is_on) {
       EBB_TRY(driver.take(*record));
     } else if (record->kind == Kind::selected) {
-      all_hits.selections += record->ids.size();
+      all_hits[static_cast<std::size_t>(record->layer)].selections += record->ids.size();
       selections.add(*record);
     } else {
       finish_step();
@@ -194,9 +198,54 @@ Result<SwapCounters> replay(Reader& reader, const ModuleLoader& modules, const M
   return is_on ? driver.finish() : all_hits;
 }
 
+namespace {
+
+/// Compares each selection with the one before it.
+class OverlapCount {
+ public:
+  OverlapCount(const Header& header, std::vector<Overlap>& overlap)
+      : overlap_(overlap), last_(header.max_sequences * overlap.size()) {}
+
+  void step(const std::vector<Run>& runs) {
+    is_single_ = std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.n_rows == 1; });
+  }
+  void open(std::int32_t sequence) {
+    for (std::size_t layer = 0; layer < overlap_.size(); ++layer) last(sequence, layer).clear();
+  }
+  void selected(const Record& record) {
+    const auto layer = static_cast<std::size_t>(record.layer);
+    std::vector<std::int32_t>& before = last(record.sequence, layer);
+    if (is_single_ && !before.empty()) {
+      Overlap& overlap = overlap_[layer];
+      overlap.n_selected += record.ids.size();
+      for (const std::int32_t id : record.ids) {
+        overlap.n_again += std::binary_search(before.begin(), before.end(), id);
+      }
+    }
+    if (is_single_) {
+      before = record.ids;
+    } else {
+      before.clear();
+    }
+  }
+
+ private:
+  std::vector<std::int32_t>& last(std::int32_t sequence, std::size_t layer) {
+    return last_[static_cast<std::size_t>(sequence) * overlap_.size() + layer];
+  }
+
+  std::vector<Overlap>& overlap_;
+  std::vector<std::vector<std::int32_t>> last_;  // [max_sequences, n_layers]
+  bool is_single_ = false;
+};
+
+}  // namespace
+
 Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
   const Header& header = reader.header();
   Contents contents;
+  contents.overlap.resize(header.n_layers);
+  OverlapCount overlap(header, contents.overlap);
   std::vector<std::size_t> opening(header.max_sequences);
   std::vector<std::int32_t> n_complete(header.max_sequences);
   DistinctSelections selections;
@@ -215,6 +264,7 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
     if (record->kind == Kind::selected) {
       contents.n_selections += record->ids.size();
       contents.n_logged_steps += !std::exchange(has_selections, true);
+      overlap.selected(*record);
       if (keep_accesses) selections.add(*record);
       continue;
     }
@@ -222,6 +272,7 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
     switch (record->kind) {
       case Kind::open:
         ++contents.n_sequences;
+        overlap.open(record->sequence);
         n_complete[sequence] = 0;
         if (!keep_accesses) break;
         opening[sequence] = contents.sequences.size();
@@ -231,6 +282,7 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
       case Kind::step:
         ++contents.n_steps;
         has_selections = false;
+        overlap.step(record->runs);
         for (const Run& run : record->runs) {
           contents.n_tokens += static_cast<std::uint64_t>(run.n_rows);
           const auto s = static_cast<std::size_t>(run.sequence);
@@ -246,6 +298,7 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
         break;
       case Kind::scored:
         ++contents.n_scorings;
+        contents.n_kept += record->ids.size();
         break;
       case Kind::end:
         contents.counters = record->counters;

@@ -19,8 +19,19 @@ std::vector<Counter> counters_of(const SwapCounters& counters);
 /// keys gives the run's counters to the integer. No row is moved. With slots for every chunk
 /// nothing is swapped, and every selection is a hit. `options` are the keys of [swap].
 /// Errors: of the reader and of the module.
-Result<SwapCounters> replay(Reader& reader, const ModuleLoader& modules, const ModuleChoice& choice,
-                            Options& options, const LogSink& log);
+/// `with_scores` false leaves out what was forecast. Returns the counters by staged layer.
+Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& modules,
+                                         const ModuleChoice& choice, Options& options,
+                                         const LogSink& log, bool with_scores = true);
+
+/// How much of a layer's selection was in the one before, in decode steps of one row.
+struct Overlap {
+  std::uint64_t n_selected = 0;  ///< chunks selected in steps that have such a step before them
+  std::uint64_t n_again = 0;     ///< of those, selected in the step before
+  double share() const {
+    return n_selected > 0 ? static_cast<double>(n_again) / static_cast<double>(n_selected) : 0;
+  }
+};
 
 /// What a trace says of its run, and the accesses of each sequence, by order of opening.
 struct Contents {
@@ -31,6 +42,8 @@ struct Contents {
   std::uint64_t n_logged_steps = 0;  ///< with selections
   std::uint64_t n_selections = 0;    ///< of every row
   std::uint64_t n_scorings = 0;
+  std::uint64_t n_kept = 0;       ///< chunks that these kept
+  std::vector<Overlap> overlap;   ///< by staged layer
   std::vector<Counter> counters;  ///< of the run
 };
 /// `keep_accesses` false leaves `sequences` empty and takes no memory.

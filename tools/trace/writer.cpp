@@ -83,6 +83,16 @@ void Writer::put_varint(std::uint64_t value) {
   put(static_cast<std::uint8_t>(value));
 }
 
+// Their number, the first, then gaps minus 1.
+void Writer::put_ascending(std::span<const std::int32_t> ids) {
+  put_varint(ids.size());
+  std::int32_t last = -1;
+  for (const std::int32_t id : ids) {
+    put_varint(static_cast<std::uint64_t>(id - last - 1));
+    last = id;
+  }
+}
+
 Status Writer::one(Kind kind, std::int32_t sequence) {
   begin(kind);
   put_varint(static_cast<std::uint64_t>(sequence));
@@ -107,16 +117,12 @@ Status Writer::selected(std::int32_t layer, std::int32_t row, std::span<const st
   begin(Kind::selected);
   put_varint(static_cast<std::uint64_t>(layer));
   put_varint(static_cast<std::uint64_t>(row));
-  put_varint(sorted_.size());
-  std::int32_t last = -1;
-  for (const std::int32_t id : sorted_) {
-    put_varint(static_cast<std::uint64_t>(id - last - 1));
-    last = id;
-  }
+  put_ascending(sorted_);
   return finish_record();
 }
 
-Status Writer::scored(std::int32_t sequence, std::span<const float> scores) {
+Status Writer::scored(std::int32_t sequence, std::span<const float> scores,
+                      std::span<const std::int32_t> kept) {
   begin(Kind::scored);
   put_varint(static_cast<std::uint64_t>(sequence));
   put_varint(scores.size());
@@ -125,6 +131,7 @@ Status Writer::scored(std::int32_t sequence, std::span<const float> scores) {
     std::memcpy(&bits, &score, sizeof(bits));
     put_number(block_, bits);
   }
+  put_ascending(kept);
   return finish_record();
 }
 

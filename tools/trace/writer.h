@@ -30,7 +30,9 @@ class Writer {
   Status step(std::span<const std::int32_t> pos, std::span<const std::int32_t> sequence);
   /// `ids` of a row of the last step, in any order, without doubles.
   Status selected(std::int32_t layer, std::int32_t row, std::span<const std::int32_t> ids);
-  Status scored(std::int32_t sequence, std::span<const float> scores);
+  /// `kept` ascending, each below the number of scores.
+  Status scored(std::int32_t sequence, std::span<const float> scores,
+                std::span<const std::int32_t> kept);
   Status settled();
   /// The last call: with it the trace is whole, and on disk.
   Status end(std::span<const Counter> counters);
@@ -40,6 +42,7 @@ class Writer {
   Status one(Kind kind, std::int32_t sequence);
   void put(std::uint8_t byte) { block_.push_back(static_cast<std::byte>(byte)); }
   void put_varint(std::uint64_t value);
+  void put_ascending(std::span<const std::int32_t> ids);
   void begin(Kind kind) { put(static_cast<std::uint8_t>(kind)); }
   Status finish_record(bool flush = false);
   Status write(std::span<const std::byte> bytes);
