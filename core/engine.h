@@ -23,6 +23,7 @@ struct EngineOptions {
   std::string modules_folder;  ///< where bare names resolve, unless [modules] path says otherwise
   LogSink log;
   bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
+  bool rehearsal = false;   ///< count memory and take none: nothing may be run then
 };
 
 /// One row of a step: the next token of a sequence.
@@ -88,7 +89,7 @@ class Engine {
   void observe_swap(SwapObserver* observer) { observer_ = observer; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
   Result<std::span<const SwapCounters>> swap_counters();
-  /// Bytes by part of the session's one allocation.
+  /// Bytes of compute memory by part: of the session's one allocation, then of what else was taken.
   const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
   /// The modules in the order of wiring, with the files they came from.
   std::vector<std::pair<const ModuleDescriptor*, std::string>> modules() const;

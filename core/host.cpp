@@ -32,6 +32,7 @@ class ModuleHost final : public Host {
   Comm* comm() noexcept override { return services_.parts().comm; }
   Attention* attention() noexcept override { return services_.parts().attention; }
   Staging* staging() noexcept override { return services_.parts().staging; }
+  bool is_rehearsal() const noexcept override { return services_.is_rehearsal(); }
 
  private:
   HostServices& services_;
@@ -40,7 +41,8 @@ class ModuleHost final : public Host {
 
 }  // namespace
 
-HostServices::HostServices(LogSink sink, std::uint64_t seed) : sink_(std::move(sink)), seed_(seed) {
+HostServices::HostServices(LogSink sink, std::uint64_t seed, bool is_rehearsal)
+    : sink_(std::move(sink)), seed_(seed), is_rehearsal_(is_rehearsal) {
   bind_thread(ThreadTag::startup);
   bind_thread(ThreadTag::decode);
 }

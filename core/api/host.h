@@ -39,6 +39,10 @@ class Host {
   virtual Attention* attention() noexcept = 0;
   /// nullptr when every chunk row stays in compute memory.
   virtual Staging* staging() noexcept = 0;
+
+  /// Memory is counted and not taken: no step will run, so nothing that grows with model or session
+  /// need be allocated, read or written.
+  virtual bool is_rehearsal() const noexcept { return false; }
 };
 
 }  // namespace ebb

@@ -38,7 +38,8 @@ inline std::string synthetic_manifest() {
 /// hears every line; without it, warnings go to stderr.
 inline std::unique_ptr<Engine> open_engine(const std::string& text,
                                            const std::vector<std::string>& overrides,
-                                           bool all_logits = false, const LogSink& log = nullptr) {
+                                           bool all_logits = false, const LogSink& log = nullptr,
+                                           bool rehearsal = false) {
   char path[] = "/tmp/ebb-test-XXXXXX";  // several threads open engines at once
   const int file = mkstemp(path);
   if (file < 0) throw std::runtime_error("no temporary file");
@@ -50,6 +51,7 @@ inline std::unique_ptr<Engine> open_engine(const std::string& text,
   EngineOptions options;
   options.modules_folder = EBB_MODULES_DIR;
   options.all_logits = all_logits;
+  options.rehearsal = rehearsal;
   options.log = [](LogLevel level, std::string_view line) {
     if (level >= LogLevel::warning) std::cerr << line << '\n';
   };
