@@ -64,7 +64,7 @@ Result<Footprint> Rehearsal::count(const std::vector<std::string>& more) const {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args));
   EngineOptions options;
   options.modules_folder = modules_folder();
-  options.log = LogGate(args.verbose).sink();
+  options.log = LogGate(args.verbose).sink();  // many are opened: what they warn of is held back
   options.rehearsal = true;
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(manifest, options));
 
