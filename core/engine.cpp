@@ -17,7 +17,7 @@ Error in_manifest(const Manifest& manifest, const Error& error) {
 }  // namespace
 
 Engine::Engine(const Manifest& manifest, const EngineOptions& options)
-    : host_(options.log, manifest.engine().seed) {
+    : host_(options.log, manifest.engine().seed, options.rehearsal) {
   const EngineSettings& settings = manifest.engine();
   shape_.max_context = settings.max_context;
   shape_.max_sequences = settings.max_sequences;
@@ -132,7 +132,13 @@ Status Engine::plan() {
   carve(arena);
   EBB_ASSERT(arena.bytes() == counting.bytes());
   parts_ = arena.parts();
+  std::uint64_t noted = arena.bytes();
+  const auto note = [this, &noted](const char* part) {
+    const std::uint64_t all = compute_->info().bytes_allocated;
+    if (all > noted) parts_.emplace_back(part, all - std::exchange(noted, all));
+  };
   EBB_TRY(decoder_->load());
+  note("weights");
 
   step_host_.assign(static_cast<std::size_t>(2 + 5 * shape_.max_rows + shape_.max_out), 0);
   logits_.resize(static_cast<std::size_t>(model_.vocab_size));
@@ -149,7 +155,9 @@ Status Engine::plan() {
     EBB_ASSIGN(const PlanId id, compute_->end_plan());
     plans_.push_back({id, capacity});
   }
+  note("plans");
   if (remembering_) EBB_TRY(remembering_->open());
+  note("scorers");
   return ok_status();
 }
 
@@ -182,6 +190,7 @@ std::int64_t Engine::length(std::int32_t sequence) const {
 }
 
 Status Engine::step(std::span<const StepRow> rows) {
+  EBB_ASSERT(!host_.is_rehearsal());
   const auto max_rows = static_cast<std::size_t>(shape_.max_rows);
   if (rows.empty() || rows.size() > max_rows) {
     return make_error(Errc::invalid_argument, "a step of %zu rows: want 1..%zu", rows.size(),

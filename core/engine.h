@@ -16,7 +16,6 @@
 #include "core/host.h"
 #include "core/manifest.h"
 #include "core/module_loader.h"
-#include "core/swap_observer.h"
 
 namespace ebb {
 
@@ -26,6 +25,7 @@ struct EngineOptions {
   bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
   /// Keep what scorers read in these layers, index queries too, of every row (Attention::keep).
   std::vector<std::int32_t> kept_layers;
+  bool rehearsal = false;   ///< count memory and take none: nothing may be run then
 };
 
 /// One row of a step: the next token of a sequence.
@@ -33,6 +33,22 @@ struct StepRow {
   std::int32_t sequence = 0;
   std::int32_t token = 0;
   bool wants_logits = false;
+};
+
+/// Hears what the engine tells its swap module, just before: told the same again, with the same
+/// selections, the same module decides the same. In each call, the log of the step before can be
+/// read (Staging::log). Thread: [decode]
+class SwapObserver {
+ public:
+  virtual ~SwapObserver() = default;
+  virtual void sequence_opens(std::int32_t sequence) noexcept = 0;
+  /// All steps are settled.
+  virtual void sequence_closes(std::int32_t sequence) noexcept = 0;
+  /// By row, as in StepView.
+  virtual void step_begins(std::span<const std::int32_t> pos,
+                           std::span<const std::int32_t> seq) noexcept = 0;
+  virtual void scored(const Forecast& forecast) noexcept = 0;
+  virtual void settles() noexcept = 0;
 };
 
 /// A manifest's modules, wired, with memory for max_sequences sequences. A step feeds one token to
@@ -98,7 +114,7 @@ class Engine {
   void observe_swap(SwapObserver* observer) { observer_ = observer; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
   Result<std::span<const SwapCounters>> swap_counters();
-  /// Bytes by part of the session's one allocation.
+  /// Bytes of compute memory by part: of the session's one allocation, then of what else was taken.
   const std::vector<std::pair<std::string, std::uint64_t>>& parts() const { return parts_; }
   /// The modules in the order of wiring, with the files they came from.
   std::vector<std::pair<const ModuleDescriptor*, std::string>> modules() const;

@@ -33,6 +33,7 @@ class ModuleHost final : public Host {
   Attention* attention() noexcept override { return services_.parts().attention; }
   Staging* staging() noexcept override { return services_.parts().staging; }
   Memory* memory() noexcept override { return services_.parts().memory; }
+  bool is_rehearsal() const noexcept override { return services_.is_rehearsal(); }
 
  private:
   HostServices& services_;
@@ -41,7 +42,8 @@ class ModuleHost final : public Host {
 
 }  // namespace
 
-HostServices::HostServices(LogSink sink, std::uint64_t seed) : sink_(std::move(sink)), seed_(seed) {
+HostServices::HostServices(LogSink sink, std::uint64_t seed, bool is_rehearsal)
+    : sink_(std::move(sink)), seed_(seed), is_rehearsal_(is_rehearsal) {
   bind_thread(ThreadTag::startup);
   bind_thread(ThreadTag::decode);
 }

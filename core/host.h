@@ -31,13 +31,14 @@ struct HostParts {
 class HostServices {
  public:
   /// The constructing thread is [startup] and, until bind_thread says otherwise, [decode].
-  HostServices(LogSink sink, std::uint64_t seed);
+  HostServices(LogSink sink, std::uint64_t seed, bool is_rehearsal = false);
 
   /// The host of the module `name`, which lives as long as this object.   Thread: [startup]
   Host& host_for(std::string_view name);
 
   HostParts& parts() { return parts_; }
   std::uint64_t seed() const { return seed_; }
+  bool is_rehearsal() const { return is_rehearsal_; }
   void log(LogLevel level, std::string_view module, std::string_view text) noexcept;
 
   /// From now on the calling thread is `tag`.
@@ -48,6 +49,7 @@ class HostServices {
  private:
   LogSink sink_;
   std::uint64_t seed_;
+  bool is_rehearsal_;
   HostParts parts_;
   std::atomic<std::thread::id> threads_[3];  // by ThreadTag
   std::list<std::unique_ptr<Host>> hosts_;

@@ -20,6 +20,9 @@ struct ComputeInfo {
   std::uint64_t bytes_allocated = 0;  ///< by allocate() and imports that had to copy
   std::uint64_t bytes_limit = 0;      ///< [compute] memory_limit; 0 = none
   std::uint64_t bytes_taken = 0;      ///< as the driver counts since create; 0 = it does not count
+  std::uint64_t bytes_host = 0;       ///< by allocate_host()
+  std::uint64_t bytes_borrowed = 0;   ///< of imported tensors that stay where the loader has them
+  std::uint64_t bytes_present = 0;    ///< free at create; 0 = the device's memory is the host's
   std::string precision;              ///< how products are computed, e.g. "fast"
 };
 

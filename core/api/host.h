@@ -43,6 +43,10 @@ class Host {
   virtual Staging* staging() noexcept = 0;
   /// nullptr when no scorer is asked; plan() has returned.
   virtual Memory* memory() noexcept = 0;
+
+  /// Memory is counted and not taken: no step will run, so nothing that grows with model or session
+  /// need be allocated, read or written.
+  virtual bool is_rehearsal() const noexcept { return false; }
 };
 
 }  // namespace ebb

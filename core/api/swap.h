@@ -38,6 +38,7 @@ struct SwapLayout {
   std::int64_t n_chunks = 0;     ///< per layer and sequence
   std::int64_t n_slots = 0;      ///< the same
   std::uint64_t pool_bytes = 0;  ///< host memory
+  std::uint64_t map_bytes = 0;   ///< host memory of the slot maps; a policy's own is not known
 };
 
 /// Keeps the chunk rows of a session in host memory and the ones in use in slots: how attention

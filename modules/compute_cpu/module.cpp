@@ -70,7 +70,10 @@ class ComputeCpu final : public Compute {
   }
 
   ComputeCpu(Host& host, const Settings& settings)
-      : host_(host), settings_(settings), pool_(settings.n_threads, settings.pin) {}
+      : host_(host),
+        settings_(settings),
+        is_rehearsal_(host.is_rehearsal()),
+        pool_(settings.n_threads, settings.pin) {}
 
   ~ComputeCpu() override {
     if (settings_.profile) log_profile();
@@ -79,35 +82,29 @@ class ComputeCpu final : public Compute {
 
   Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
     bytes = std::max<std::uint64_t>(bytes, 1);
-    const std::uint64_t used = allocated_ + copied_;
-    // Pages are taken as they are touched, so the system would promise any figure.
-    const std::uint64_t limit = settings_.memory_limit > 0
-                                    ? settings_.memory_limit
-                                    : static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                                          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    if (bytes > limit || used > limit - bytes) {
-      return make_error(
-          Errc::out_of_memory, "compute_cpu: %s needs %llu bytes, %llu are in use and %s %llu",
-          what, static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
-          settings_.memory_limit > 0 ? "memory_limit is" : "the machine has",
-          static_cast<unsigned long long>(limit));
-    }
+    EBB_TRY(check_room(bytes, what));
     EBB_ASSIGN(std::byte* const data, map(bytes, what));
     allocated_ += bytes;
     return data;
   }
 
   Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept override {
-    return map(std::max<std::uint64_t>(bytes, 1), what);
+    bytes = std::max<std::uint64_t>(bytes, 1);
+    EBB_ASSIGN(std::byte* const data, map(bytes, what));
+    allocated_host_ += bytes;
+    return data;
   }
 
   Result<Weight> import_matrix(const TensorView& tensor) noexcept override {
+    borrowed_ += tensor.n_bytes;
     return Weight{tensor.data, tensor.type, tensor.ne[0], tensor.ne[1], tensor.ne[2]};
   }
 
   Result<const float*> import_floats(const TensorView& tensor) noexcept override {
     const std::int64_t count = tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3];
     try {
+      EBB_TRY(check_room(static_cast<std::uint64_t>(count) * sizeof(float),
+                         std::string(tensor.name).c_str()));
       std::vector<float>& values = floats_.emplace_back(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < values.size(); ++i) {
         if (tensor.type == DType::f32) {
@@ -139,6 +136,7 @@ class ComputeCpu final : public Compute {
                         std::string(tensor.name).c_str());
     }
     try {
+      EBB_TRY(check_room(tensor.n_bytes, std::string(tensor.name).c_str()));
       std::vector<std::int32_t>& values = ints_.emplace_back(tensor.n_bytes / 4);
       std::memcpy(values.data(), tensor.data, values.size() * 4);
       copied_ += values.size() * 4;
@@ -150,7 +148,7 @@ class ComputeCpu final : public Compute {
   }
 
   Status write(void* target, const void* source, std::uint64_t bytes) noexcept override {
-    std::memcpy(target, source, bytes);
+    if (!is_rehearsal_) std::memcpy(target, source, bytes);
     return ok_status();
   }
 
@@ -198,6 +196,8 @@ class ComputeCpu final : public Compute {
     info.device = "CPU, " + std::to_string(pool_.n_workers()) + " threads";
     info.bytes_allocated = allocated_ + copied_;
     info.bytes_limit = settings_.memory_limit;
+    info.bytes_host = allocated_host_;
+    info.bytes_borrowed = borrowed_;
     info.precision = settings_.precision == Precision::exact ? "exact" : "fast";
     return info;
   }
@@ -222,8 +222,24 @@ class ComputeCpu final : public Compute {
   }
 
  private:
+  Status check_room(std::uint64_t bytes, const char* what) const {
+    const std::uint64_t used = allocated_ + copied_;
+    // Pages are taken as they are touched, so the system would promise any figure.
+    const std::uint64_t limit = settings_.memory_limit > 0
+                                    ? settings_.memory_limit
+                                    : static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                                          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    if (is_rehearsal_ || (bytes <= limit && used <= limit - bytes)) return ok_status();
+    return make_error(Errc::out_of_memory,
+                      "compute_cpu: %s needs %llu bytes, %llu are in use and %s %llu", what,
+                      static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(used),
+                      settings_.memory_limit > 0 ? "memory_limit is" : "the machine has",
+                      static_cast<unsigned long long>(limit));
+  }
+
   Result<std::byte*> map(std::uint64_t bytes, const char* what) {
-    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+    // Of a rehearsal only the addresses are used.
+    void* const data = mmap(nullptr, bytes, is_rehearsal_ ? PROT_NONE : PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) {
       return make_error(Errc::out_of_memory, "compute_cpu: no %llu bytes for %s",
@@ -235,7 +251,7 @@ class ComputeCpu final : public Compute {
       munmap(data, bytes);
       return make_error(Errc::out_of_memory, "compute_cpu: no memory left");
     }
-    if (settings_.poison) std::memset(data, 0xFF, bytes);
+    if (settings_.poison && !is_rehearsal_) std::memset(data, 0xFF, bytes);
     return static_cast<std::byte*>(data);
   }
 
@@ -261,12 +277,15 @@ class ComputeCpu final : public Compute {
 
   Host& host_;
   const Settings settings_;
+  const bool is_rehearsal_;
   WorkerPool pool_;
   std::vector<std::pair<std::byte*, std::uint64_t>> mappings_;
   std::deque<std::vector<float>> floats_;
   std::deque<std::vector<std::int32_t>> ints_;
   std::uint64_t allocated_ = 0;
   std::uint64_t copied_ = 0;
+  std::uint64_t allocated_host_ = 0;
+  std::uint64_t borrowed_ = 0;  // weights in the loader's memory
   const std::shared_ptr<ActRoom> room_ = std::make_shared<ActRoom>();
   std::optional<Recorder> recorder_;
   std::vector<Plan> plans_;

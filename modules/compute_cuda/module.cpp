@@ -77,12 +77,10 @@ class ComputeCuda final : public Compute {
   Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
     return guarded([&]() -> Result<std::byte*> {
       bytes = std::max<std::uint64_t>(bytes, 1);
-      EBB_ASSIGN(DeviceMemory memory, take(bytes, what));
-      EBB_TRY(
-          check(cudaMemsetAsync(memory.get(), settings_.poison ? 0xFF : 0, bytes, stream_.get()),
-                "clearing memory"));
-      std::byte* const place = memory.get();
-      buffers_.push_back(std::move(memory));
+      EBB_ASSIGN(std::byte* const place, take(bytes, what));
+      if (is_rehearsal_) return place;
+      EBB_TRY(check(cudaMemsetAsync(place, settings_.poison ? 0xFF : 0, bytes, stream_.get()),
+                    "clearing memory"));
       return place;
     });
   }
@@ -91,6 +89,10 @@ class ComputeCuda final : public Compute {
   Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept override {
     return guarded([&]() -> Result<std::byte*> {
       bytes = std::max<std::uint64_t>(bytes, 1);
+      if (is_rehearsal_) {
+        allocated_host_ += bytes;
+        return pretend(bytes);
+      }
       void* memory = nullptr;
       const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped);
       if (code != cudaSuccess) {
@@ -103,6 +105,7 @@ class ComputeCuda final : public Compute {
       std::memset(memory, settings_.poison ? 0xFF : 0, bytes);
       std::byte* const place = owned.get();
       pinned_.push_back(std::move(owned));
+      allocated_host_ += bytes;
       return place;
     });
   }
@@ -153,6 +156,7 @@ class ComputeCuda final : public Compute {
   }
 
   Status write(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    if (is_rehearsal_) return ok_status();
     const auto* from = static_cast<const std::byte*>(source);
     auto* to = static_cast<std::byte*>(target);
     while (bytes > 0) {
@@ -204,10 +208,11 @@ class ComputeCuda final : public Compute {
       launch.largest_shared = largest_shared_;
       launch.tensor_units = tensor_units_;
       launch.early_start = early_start_ && !settings_.profile;
-      launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_.get());
+      launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_);
       if (recorded.workspace_bytes > 0) {
         EBB_ASSIGN(launch.workspace, allocate(recorded.workspace_bytes, "a plan's workspace"));
       }
+      if (is_rehearsal_) return PlanId{};
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));
       launch.stream = stream_.get();
       EBB_ASSIGN(Plan plan, Plan::capture(std::move(recorded), launch, settings_.profile));
@@ -254,6 +259,8 @@ class ComputeCuda final : public Compute {
     info.device = name_;
     info.bytes_allocated = allocated_;
     info.bytes_limit = settings_.memory_limit;
+    info.bytes_host = allocated_host_;
+    info.bytes_present = free_at_start_;
     if (cudaMemGetInfo(&free, &total) == cudaSuccess && free < free_at_start_) {
       info.bytes_taken = free_at_start_ - free;
     }
@@ -277,7 +284,8 @@ class ComputeCuda final : public Compute {
   }
 
  private:
-  ComputeCuda(Host& host, const Settings& settings) : host_(host), settings_(settings) {}
+  ComputeCuda(Host& host, const Settings& settings)
+      : host_(host), settings_(settings), is_rehearsal_(host.is_rehearsal()) {}
 
   Status open() {
     int n_devices = 0;
@@ -312,11 +320,22 @@ class ComputeCuda final : public Compute {
     std::size_t total = 0;
     EBB_TRY(check(cudaMemGetInfo(&free_at_start_, &total), "cudaMemGetInfo"));
     EBB_ASSIGN(grid_, take(sizeof(kernels::kGridIq2Xxs), "the codebook of IQ2_XXS"));
-    return write(grid_.get(), kernels::kGridIq2Xxs, sizeof(kernels::kGridIq2Xxs));
+    return write(grid_, kernels::kGridIq2Xxs, sizeof(kernels::kGridIq2Xxs));
   }
 
-  /// Device memory that is counted; the limit is kept.
-  Result<DeviceMemory> take(std::uint64_t bytes, const char* what) {
+  /// Addresses of a rehearsal, which nobody follows.
+  std::byte* pretend(std::uint64_t bytes) {
+    const std::uint64_t begin = Arena::kAlign + pretended_;
+    pretended_ += (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
+    return reinterpret_cast<std::byte*>(begin);
+  }
+
+  /// Device memory that is counted and owned; the limit is kept.
+  Result<std::byte*> take(std::uint64_t bytes, const char* what) {
+    if (is_rehearsal_) {
+      allocated_ += bytes;
+      return pretend(bytes);
+    }
     if (settings_.memory_limit > 0 &&
         (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
       return make_error(
@@ -336,8 +355,9 @@ class ComputeCuda final : public Compute {
                         static_cast<unsigned long long>(bytes), free, total);
     }
     EBB_TRY(check(code, what));
+    memory_.emplace_back(static_cast<std::byte*>(memory));
     allocated_ += bytes;
-    return DeviceMemory(static_cast<std::byte*>(memory));
+    return memory_.back().get();
   }
 
   /// Memory of a tensor. Small ones share an allocation, since the device hands out large pages.
@@ -346,9 +366,7 @@ class ComputeCuda final : public Compute {
     bytes = (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
     if (bytes > slab_left_) {
       const std::uint64_t wanted = bytes >= kSlab / 2 ? bytes : kSlab;
-      EBB_ASSIGN(DeviceMemory memory, take(wanted, std::string(tensor.name).c_str()));
-      std::byte* const place = memory.get();
-      weights_.push_back(std::move(memory));
+      EBB_ASSIGN(std::byte* const place, take(wanted, std::string(tensor.name).c_str()));
       if (wanted == bytes) return place;
       slab_ = place;
       slab_left_ = wanted;
@@ -361,6 +379,7 @@ class ComputeCuda final : public Compute {
 
   template <class Upload>
   Status with_uploader(Upload upload) {
+    if (is_rehearsal_) return ok_status();
     if (!uploader_) {
       EBB_ASSIGN(Uploader uploader, Uploader::create(stream_.get(), n_sms_));
       uploader_.emplace(std::move(uploader));
@@ -395,6 +414,7 @@ class ComputeCuda final : public Compute {
 
   Host& host_;
   const Settings settings_;
+  const bool is_rehearsal_;
   std::string name_;
   std::int32_t n_sms_ = 1;
   std::uint64_t largest_shared_ = 0;
@@ -409,13 +429,13 @@ class ComputeCuda final : public Compute {
   Event sent_;    // outgoing_ may be filled again
   PinnedMemory outgoing_;
   PinnedMemory incoming_;
-  DeviceMemory grid_;  // codebook of IQ2_XXS
-  std::vector<DeviceMemory> weights_;
+  std::vector<DeviceMemory> memory_;
+  std::byte* grid_ = nullptr;  // codebook of IQ2_XXS
   std::byte* slab_ = nullptr;  // rest of the last shared allocation
   std::uint64_t slab_left_ = 0;
-  std::vector<DeviceMemory> buffers_;
   std::vector<PinnedMemory> pinned_;
-  std::uint64_t allocated_ = 0;
+  std::uint64_t allocated_ = 0, allocated_host_ = 0;
+  std::uint64_t pretended_ = 0;    // bytes of a rehearsal, for addresses
   std::size_t free_at_start_ = 0;  // bytes of the device, before anything was taken
   std::optional<Uploader> uploader_;
   std::optional<Recorder> recorder_;

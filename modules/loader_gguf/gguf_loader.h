@@ -12,7 +12,7 @@
 #include "core/api/loader.h"
 #include "core/api/options.h"
 #include "modules/loader_gguf/gguf_file.h"
-#include "modules/files/mapped_file.h"
+#include "modules/mapped_files/mapped_file.h"
 
 namespace ebb::gguf {
 

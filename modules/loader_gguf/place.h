@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/api/result.h"
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 
 namespace ebb::gguf {
 

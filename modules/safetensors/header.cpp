@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 
 namespace ebb::safetensors {
 namespace {

@@ -10,7 +10,7 @@
 #include <new>
 #include <numeric>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 #include "modules/safetensors/header.h"
 
 namespace ebb::safetensors {

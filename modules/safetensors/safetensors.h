@@ -10,7 +10,7 @@
 
 #include "core/api/result.h"
 #include "core/api/types.h"
-#include "modules/files/mapped_file.h"
+#include "modules/mapped_files/mapped_file.h"
 
 namespace ebb::safetensors {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 
 namespace ebb::flashmemory {
 namespace {

@@ -37,6 +37,12 @@ class SlotMap final : public SlotView {
     for (std::int64_t slot = shape.n_slots; slot-- > 0;) free_.push_back(static_cast<int>(slot));
   }
 
+  /// What the constructor takes.
+  static std::uint64_t bytes(const SwapShape& shape) {
+    return static_cast<std::uint64_t>(shape.n_layers * shape.n_chunks) * sizeof(Entry) +
+           static_cast<std::uint64_t>(shape.n_slots) * (sizeof(ChunkId) + sizeof(std::int32_t));
+  }
+
   bool contains(ChunkId id) const {
     return id.layer >= 0 && id.chunk >= 0 && id.chunk < n_chunks_ &&
            id.layer * n_chunks_ < static_cast<std::int64_t>(entries_.size());

@@ -74,13 +74,17 @@ Result<bool> SlotStaging::plan(const SessionShape& session, const StagedShape& s
 }
 
 SwapLayout SlotStaging::layout() const noexcept {
-  return {mode(), shape_.n_layers, shape_.n_chunks, slots_per_layer(),
-          static_cast<std::uint64_t>(shape_.n_layers * layer_bytes())};
+  return {mode(),
+          shape_.n_layers,
+          shape_.n_chunks,
+          slots_per_layer(),
+          static_cast<std::uint64_t>(shape_.n_layers * layer_bytes()),
+          static_cast<std::uint64_t>(shape_.max_sequences) * SlotMap::bytes(shape_)};
 }
 
 Status SlotStaging::open() noexcept {
   try {
-    EBB_TRY(policy_->open(shape_));
+    if (!host_.is_rehearsal()) EBB_TRY(policy_->open(shape_));
     return allocate();
   } catch (const std::bad_alloc&) {
     return make_error(Errc::out_of_memory, "no host memory for the slot maps of %d sequences",
@@ -116,6 +120,7 @@ Status SlotStaging::allocate() {
   EBB_ASSIGN(std::byte* const log,
              compute.allocate_host(log_copy_.size() * sizeof(log_copy_[0]), "the selection log"));
   log_ = reinterpret_cast<std::int32_t*>(log);
+  if (host_.is_rehearsal()) return ok_status();
   maps_ = std::vector<SlotMap>(static_cast<std::size_t>(n), SlotMap(rules_, shape_));
   if (settings_.max_prefetch > 0) plans_.resize(maps_.size());
   for (PrefetchPlan& plan : plans_) plan.resize(shape_);

@@ -39,7 +39,8 @@ inline std::string synthetic_manifest() {
 inline std::unique_ptr<Engine> open_engine(const std::string& text,
                                            const std::vector<std::string>& overrides,
                                            bool all_logits = false, const LogSink& log = nullptr,
-                                           const std::vector<std::int32_t>& kept_layers = {}) {
+                                           const std::vector<std::int32_t>& kept_layers = {},
+                                           bool rehearsal = false) {
   char path[] = "/tmp/ebb-test-XXXXXX";  // several threads open engines at once
   const int file = mkstemp(path);
   if (file < 0) throw std::runtime_error("no temporary file");
@@ -52,6 +53,7 @@ inline std::unique_ptr<Engine> open_engine(const std::string& text,
   options.modules_folder = EBB_MODULES_DIR;
   options.all_logits = all_logits;
   options.kept_layers = kept_layers;
+  options.rehearsal = rehearsal;
   options.log = [](LogLevel level, std::string_view line) {
     if (level >= LogLevel::warning) std::cerr << line << '\n';
   };

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 #include "tests/loader/gguf_bytes.h"
 
 namespace ebb::gguf {

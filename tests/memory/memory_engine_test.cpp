@@ -9,7 +9,6 @@
 #include <random>
 #include <set>
 
-#include "core/swap_observer.h"
 #include "tests/engine/harness.h"
 
 namespace {

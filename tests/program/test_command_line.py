@@ -7,7 +7,7 @@ import unittest
 
 from support import DEMO, EBB, ROOT, ProgramTest
 
-COMMANDS = (["run"], ["generate"], ["check"], ["inspect"], ["modules"], ["eval"], ["bench"],
+COMMANDS = (["run"], ["generate"], ["check"], ["plan"], ["inspect"], ["modules"], ["eval"], ["bench"],
             ["replay"], ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
 
 
@@ -31,7 +31,7 @@ class CommandLine(ProgramTest):
     def test_unknown_flags_are_refused(self):
         manifest = self.manifest()
         needs = {"run": [manifest, "-i", "x", "-o", "y"], "generate": [manifest, "-p", "x"],
-                 "check": [manifest], "bench": [manifest], "inspect": ["x"], "modules": [], "replay": ["x"],
+                 "check": [manifest], "plan": [manifest], "bench": [manifest], "inspect": ["x"], "modules": [], "replay": ["x"],
                  "eval logits": [manifest, "-i", "x", "-o", "y"],
                  "eval needles": [manifest, "-i", "x"], "eval perplexity": [manifest, "-i", "x"]}
         for command, arguments in needs.items():

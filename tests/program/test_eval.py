@@ -4,6 +4,7 @@ import array
 import json
 import os
 import stat
+import statistics
 import subprocess
 import time
 import unittest
@@ -147,6 +148,16 @@ class Quality(ProgramTest):
         self.assertEqual(report["mean_nll_by_part"], [report["mean_nll"]])
         self.assertIsNone(report["interval_95"])
         self.assertIn("perplexity", self.expect(0, *arguments).out)
+
+    def test_the_interval_of_perplexity_is_student_s_over_parts_of_512(self):
+        report = json.loads(self.expect(0, "eval", "perplexity", self.manifest(max_context=2048), "-i",
+                                        DATA / "prose_heldout.txt", "--tokens", "1600", "--json").out)
+        parts = report["mean_nll_by_part"]
+        self.assertEqual(len(parts), 4)  # the last one has 64
+        self.assertAlmostEqual(report["mean_nll"], (sum(parts[:3]) * 512 + parts[3] * 64) / 1600)
+        half = 4.303 * statistics.stdev(parts[:3]) / 3 ** 0.5  # 2 degrees of freedom
+        self.assertAlmostEqual(report["interval_95"][0], report["mean_nll"] - half)
+        self.assertAlmostEqual(report["interval_95"][1], report["mean_nll"] + half)
 
     def test_a_text_longer_than_the_context_is_refused(self):
         self.expect_refused("--tokens N", "eval", "perplexity", self.manifest(), "-i",

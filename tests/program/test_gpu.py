@@ -105,6 +105,17 @@ class Memory(ProgramTest):
             self.assertLess(abs(taken / planned - 1), 0.01)
 
 
+    def test_the_plan_is_what_is_taken_to_the_byte(self):
+        swap = ("--set", "swap.module=swap_lru", "--set", "swap.slots=64")
+        for more in ((), swap, ("--set", "engine.max_sequences=3", "--set", "compute.precision=fast")):
+            self.expect(0, "bench", MANIFEST, *GPU, *more, "--frontiers", "512", "--new", "1", "--json",
+                        self.path("b.json"))
+            taken = json.loads((self.folder / "b.json").read_text())["rows"][0]["device_bytes_planned"]
+            plan = json.loads(self.expect(0, "plan", "--json", MANIFEST, *GPU, *more).out)
+            self.assertEqual(plan["device"]["bytes"], taken)
+            self.assertEqual(sum(part["bytes"] for part in plan["device"]["parts"]), taken)
+
+
 class Faults(ProgramTest):
     """What goes wrong has its status and its line. A fault of the device in the middle of a run
     cannot be had by a manifest, so status 4 is seen on devices that are not there."""

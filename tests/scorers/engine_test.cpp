@@ -1,7 +1,6 @@
 #include <boost/test/unit_test.hpp>
 #include <random>
 
-#include "core/swap_observer.h"
 #include "kernels/ops/scoring.h"
 #include "kernels/row_format.h"
 #include "tests/core/support.h"

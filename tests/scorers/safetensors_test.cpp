@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 #include "tests/core/support.h"
 #include "tests/scorers/safetensors_bytes.h"
 

@@ -45,12 +45,9 @@ std::string describe_modules(const Engine& engine) {
 
 std::string describe_memory(const Engine& engine) {
   std::string text = "\nmemory by part\n";
-  std::uint64_t total = 0;
   for (const auto& [name, bytes] : engine.parts()) {
     text += fmt::format("  {:<24} {:>12}\n", name, format_bytes(bytes));
-    total += bytes;
   }
-  text += fmt::format("  {:<24} {:>12}\n", "the session in all", format_bytes(total));
   const ComputeInfo info = engine.compute_info();
   text += fmt::format("  {:<24} {:>12}", "the device in all", format_bytes(info.bytes_allocated));
   if (info.bytes_limit > 0) text += fmt::format(" of {}", format_bytes(info.bytes_limit));

@@ -13,6 +13,7 @@ void add_generate(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_modules(CLI::App& app, int& status);
+void add_plan(CLI::App& app, int& status);
 void add_replay(CLI::App& app, int& status);
 void add_eval(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);

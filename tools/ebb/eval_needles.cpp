@@ -1,10 +1,13 @@
 // ebb eval needles: is a fact that stands somewhere in a long text found again? An output is right
-// if it is the answer and then EOS, nothing else.
+// if it is the answer and then EOS, nothing else; or, where there are several answers, if each of
+// them is in it as a word.
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -30,11 +33,25 @@ struct NeedlesArgs {
   SessionArgs session;
   std::string input, output;
   std::int64_t limit = 0;
+  bool count = false;
 };
 
 struct Needle {
-  std::string id, prompt, answer;
+  std::string id, prompt, task;
+  std::string answer;                ///< "" if there are `answers`
+  std::vector<std::string> answers;  ///< all wanted, in any order
 };
+
+/// Whether `word` stands in `text` with no letter or digit on either side.
+bool holds_word(std::string_view text, std::string_view word) {
+  const auto goes_on = [text](std::size_t at) {
+    return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (std::size_t at = 0; (at = text.find(word, at)) != text.npos; ++at) {
+    if ((at == 0 || !goes_on(at - 1)) && !goes_on(at + word.size())) return true;
+  }
+  return false;
+}
 
 /// Of the needles whose prompt has at most `key` tokens and more than half of that.
 struct Bucket {
@@ -74,9 +91,17 @@ Result<std::vector<Needle>> parse_needles(std::string_view text, const std::stri
       return found != parsed->end() && found->is_string() ? found->get<std::string>() : "";
     };
     if (!parsed->is_object()) return fail("want a JSON object");
-    Needle needle{field("id"), field("prompt"), field("answer")};
-    if (needle.id.empty() || needle.prompt.empty() || needle.answer.empty()) {
-      return fail("want id, prompt and answer, all text");
+    Needle needle{field("id"), field("prompt"), field("task"), field("answer"), {}};
+    if (const auto list = parsed->find("answers"); list != parsed->end() && list->is_array()) {
+      for (const nlohmann::json& one : *list) {
+        needle.answers.push_back(one.is_string() ? one.get<std::string>() : "");
+      }
+    }
+    const bool has_all = std::none_of(needle.answers.begin(), needle.answers.end(),
+                                      [](const std::string& one) { return one.empty(); });
+    if (needle.id.empty() || needle.prompt.empty() || !has_all ||
+        needle.answer.empty() == needle.answers.empty()) {
+      return fail("want id, prompt and answer, all text; or instead of answer, answers, a list");
     }
     if (const auto [first, is_new] = line_of_id.emplace(needle.id, number); !is_new) {
       return fail(
@@ -97,8 +122,17 @@ class NeedleRun {
       : engine_(engine), needles_(needles), output_(output) {
     for (const Needle& needle : needles_) {
       work_ += needle.prompt.size();
-      answers_.emplace(needle.id, needle.answer);
+      by_id_.emplace(needle.id, &needle);
     }
+  }
+
+  /// One line for each needle: its tokens.
+  Status print_counts() const {
+    for (const Needle& needle : needles_) {
+      EBB_ASSIGN(const std::vector<std::int32_t> prompt, encode(needle));
+      fmt::print("{}", to_line({{"id", needle.id}, {"n_tokens", prompt.size()}}));
+    }
+    return ok_status();
   }
 
   /// Refuses what cannot be run before anything is.
@@ -132,17 +166,26 @@ class NeedleRun {
   }
 
   void print_table() const {
-    fmt::print("{:>8} {:>11} {:>7} {:>17} {:>15} {:>14}\n", "tokens", "right/run", "%",
+    std::size_t width = 8;
+    for (const auto& [key, bucket] : buckets_) width = std::max(width, name_of(key).size());
+    fmt::print("{:>{}} {:>11} {:>7} {:>17} {:>15} {:>14}\n", "tokens", width, "right/run", "%",
                "95 % interval", "prefill tok/s", "decode tok/s");
     Bucket all;
-    for (const auto& [limit, bucket] : buckets_) {
-      print_row(fmt::format("<={}", limit), bucket);
+    for (const auto& [key, bucket] : buckets_) {
+      print_row(name_of(key), width, bucket);
       all.add(bucket);
     }
-    print_row("all", all);
+    print_row("all", width, all);
   }
 
  private:
+  using Key = std::pair<std::string, std::int64_t>;  // task, most tokens
+
+  static std::string name_of(const Key& key) {
+    const std::string task = printable(key.first, 40);
+    return fmt::format("{}{}<={}", task, task.empty() ? "" : " ", key.second);
+  }
+
   Result<std::optional<Job>> next() {
     if (next_ == needles_.size()) return std::optional<Job>();
     const Needle& needle = needles_[next_++];
@@ -159,8 +202,16 @@ class NeedleRun {
   // For people; `line` is for the output.
   std::string score(const Job& job, const Generation& generation, const Timings& timings,
                     std::string& line) {
-    const std::string& answer = answers_.at(job.id);
-    const bool is_right = generation.finish() == FinishReason::stop && generation.text() == answer;
+    const Needle& needle = *by_id_.at(job.id);
+    const std::vector<std::string>& answers = needle.answers;
+    const auto n_found = std::count_if(
+        answers.begin(), answers.end(),
+        [&generation](const std::string& one) { return holds_word(generation.text(), one); });
+    const bool is_right = answers.empty() ? generation.finish() == FinishReason::stop &&
+                                                generation.text() == needle.answer
+                                          : n_found == std::ssize(answers);
+    const nlohmann::ordered_json answer =
+        answers.empty() ? nlohmann::ordered_json(needle.answer) : nlohmann::ordered_json(answers);
     const auto n_prompt = static_cast<std::int64_t>(job.prompt.size());
     Bucket one;
     one.n = 1;
@@ -171,7 +222,7 @@ class NeedleRun {
     one.decode_seconds = timings.decode;
     std::int64_t limit = 1;
     while (limit < n_prompt) limit *= 2;
-    buckets_[limit].add(one);
+    buckets_[{needle.task, limit}].add(one);
     const std::string shown = printable(generation.text(), 40);
     line = to_line({{"id", job.id},
                     {"n_tokens", n_prompt},
@@ -179,17 +230,19 @@ class NeedleRun {
                     {"text", generation.text()},
                     {"finish_reason", finish_reason_name(generation.finish())},
                     {"right", is_right},
+                    {"found", answers.empty() ? (is_right ? 1 : 0) : n_found},
                     {"prefill_s", timings.prefill},
                     {"decode_s", timings.decode}});
     const std::string id = printable(job.id, 60);
     return is_right ? fmt::format("{} right: {}", id, shown)
-                    : fmt::format("{} wrong: {} instead of {}", id, shown, printable(answer, 40));
+                    : fmt::format("{} wrong: {} instead of {}", id, shown,
+                                  printable(answers.empty() ? needle.answer : answer.dump(), 40));
   }
 
-  static void print_row(const std::string& name, const Bucket& bucket) {
+  static void print_row(const std::string& name, std::size_t width, const Bucket& bucket) {
     const Interval interval = wilson_interval(bucket.n_right, bucket.n);
     const double share = static_cast<double>(bucket.n_right) / static_cast<double>(bucket.n);
-    fmt::print("{:>8} {:>11} {:>7.1f} {:>17} {:>15.1f} {:>14.1f}\n", name,
+    fmt::print("{:>{}} {:>11} {:>7.1f} {:>17} {:>15.1f} {:>14.1f}\n", name, width,
                fmt::format("{}/{}", bucket.n_right, bucket.n), 100 * share,
                fmt::format("{:.1f} to {:.1f}", 100 * interval.low, 100 * interval.high),
                rate(bucket.n_prompt_tokens, bucket.prefill_seconds),
@@ -198,10 +251,10 @@ class NeedleRun {
 
   Engine& engine_;
   const std::vector<Needle>& needles_;
-  std::unordered_map<std::string, std::string> answers_;
+  std::unordered_map<std::string, const Needle*> by_id_;
   std::uint64_t work_ = 0;
   std::size_t next_ = 0;
-  std::map<std::int64_t, Bucket> buckets_;
+  std::map<Key, Bucket> buckets_;
   OutputFile* output_;
 };
 
@@ -210,6 +263,12 @@ Result<int> eval_needles(const NeedlesArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const std::vector<Needle> needles, parse_needles(text, args.input, args.limit));
+  if (args.count) {
+    EBB_ASSIGN(const auto counting, open_engine(manifest, args.session, false, true));
+    EBB_TRY(need_tokenizer(*counting, "ebb eval needles"));
+    EBB_TRY(NeedleRun(*counting, needles, nullptr).print_counts());
+    return kDone;
+  }
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
   EBB_TRY(need_tokenizer(*engine, "ebb eval needles"));
   interrupt.arm();
@@ -236,7 +295,8 @@ void add_eval_needles(CLI::App& eval, int& status) {
   add_session_args(*command, args->session);
   command
       ->add_option("-i,--input", args->input,
-                   "One JSON object a line: id, prompt (text with special strings), answer")
+                   "One JSON object a line: id, prompt (text with special strings), answer or\n"
+                   "answers (a list), and maybe task; tools/make_needles.py makes such files")
       ->required()
       ->type_name("FILE.jsonl");
   command->add_option("-o,--output", args->output, "What became of each needle, one line each")
@@ -244,9 +304,13 @@ void add_eval_needles(CLI::App& eval, int& status) {
   command->add_option("--limit", args->limit, "Only the first N needles")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  command->add_flag("--count", args->count, "Print the tokens of each needle and run nothing")
+      ->excludes("--output");
   command->footer(
-      "An output is right if it is the answer and then the end token. Decoding is greedy. The\n"
-      "interval is Wilson's. Several sequences share the decode time if max_sequences > 1.");
+      "An output is right if it is the answer and then the end token; of several answers, if each\n"
+      "is in it as a word. Decoding is greedy, at most 64 tokens. Rows are by task, if the lines\n"
+      "have one, and by length: up to so many tokens and more than half of that. The interval is\n"
+      "Wilson's. Several sequences share the decode time if max_sequences > 1.");
   command->callback([args, &status] { status = finish(eval_needles(*args)); });
 }
 

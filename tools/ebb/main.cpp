@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   int status = kDone;
   add_run(app, status);
   add_generate(app, status);
+  add_plan(app, status);
   add_check(app, status);
   add_inspect(app, status);
   add_modules(app, status);

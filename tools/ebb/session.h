@@ -42,9 +42,9 @@ class LogGate {
 };
 
 Result<Manifest> load_manifest(const SessionArgs& args);
-/// `all_logits`: see EngineOptions.
+/// `all_logits`, `rehearsal`: see EngineOptions.
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
-                                            bool all_logits = false);
+                                            bool all_logits = false, bool rehearsal = false);
 
 /// Whether a prompt can be fed: invalid_argument if it is empty, longer than max_context or holds
 /// an id outside the vocabulary.

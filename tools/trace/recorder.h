@@ -9,7 +9,6 @@
 
 #include "core/engine.h"
 #include "core/manifest.h"
-#include "core/swap_observer.h"
 #include "tools/trace/writer.h"
 
 namespace ebb::trace {

@@ -1,7 +1,7 @@
 // Text from a file goes to a terminal, so it is taken as hostile: one character is decoded at a
 // time and everything that could move the cursor, hide or reorder what follows is shown by its
 // bytes.
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 
 #include <cstdint>
 

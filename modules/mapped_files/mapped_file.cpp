@@ -1,7 +1,7 @@
 // The kind of file is checked before it is opened, since opening a device can act on it, and again
 // on the open descriptor, since the name may lead elsewhere by then. O_NONBLOCK keeps a FIFO that
 // slips in between from blocking.
-#include "modules/files/mapped_file.h"
+#include "modules/mapped_files/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "modules/files/text.h"
+#include "modules/mapped_files/text.h"
 
 namespace ebb::files {
 namespace {
