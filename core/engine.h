@@ -25,7 +25,7 @@ struct EngineOptions {
   bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
   /// Keep what scorers read in these layers, index queries too, of every row (Attention::keep).
   std::vector<std::int32_t> kept_layers;
-  bool rehearsal = false;   ///< count memory and take none: nothing may be run then
+  bool rehearsal = false;  ///< count memory and take none: nothing may be run then
 };
 
 /// One row of a step: the next token of a sequence.
