@@ -1,8 +1,7 @@
 // What scorers read of a step, and the scores of all chunks: select without the choice.
 
-#include "kernels/cuda/scoring.h"
-
 #include "kernels/cuda/score_block.cuh"
+#include "kernels/cuda/scoring.h"
 #include "kernels/cuda/select.h"
 
 namespace ebb::cuda {
