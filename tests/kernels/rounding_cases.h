@@ -183,8 +183,9 @@ inline void bf16_rows_equal_the_reference(const RunRows& run) {
       Floats normed = bench.norm;
       for (std::int32_t i = 0; i < d; i += 3) normed[static_cast<std::size_t>(i)] *= -1;
       const auto require_row = [&](std::byte* row, std::int32_t r) {
-        const auto want = bf16_head(normed.data(), d, n_pairs,
-                                    &bench.table[static_cast<std::size_t>(r * n_pairs * 2)],
+        const std::int32_t at = r * bench.n_pairs * 2;
+        const auto want = bf16_head(normed.data(), bench.d, bench.n_pairs,
+                                    &bench.table[static_cast<std::size_t>(at)],
                                     rounding == Rounding::bf16_hadamard);
         const auto* const got = reinterpret_cast<const float*>(row);
         for (std::size_t i = 0; i < want.size(); ++i) {
