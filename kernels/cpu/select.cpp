@@ -76,11 +76,9 @@ struct BestList {
            const std::uint8_t* allowed) {
     if (least != least) above = ~std::uint64_t{0};
     if (count < kTile) above &= (std::uint64_t{1} << count) - 1;
-    for (std::int32_t i = 0; allowed != nullptr && i < count; ++i) {
-      if (allowed[first_chunk + i] == 0) above &= ~(std::uint64_t{1} << i);
-    }
     for (; above != 0; above &= above - 1) {
       const std::int32_t i = std::countr_zero(above);
+      if (allowed != nullptr && allowed[first_chunk + i] == 0) continue;
       items[n++] = make_candidate(score[i], first_chunk + i);
     }
     if (n + kTile > capacity(top_k)) cut_back();
@@ -178,9 +176,11 @@ void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
   const SelectArgs& a = plan.args;
   const std::int32_t most = visible_chunks(a.step.pos[last - 1], a.ratio);
   const std::int64_t head_values = static_cast<std::int64_t>(a.n_heads) * a.d;
+  const std::uint8_t* const allowed = allowed_of(a, first);
   for (std::int32_t t = first_tile; t < last_tile && t * kTile < most; ++t) {
-    const std::int32_t chunk = t * kTile;
-    load_tile(plan, a.step.seq[first], chunk, std::min(kTile, most - chunk), s);
+    const std::int32_t chunk = t * kTile, n = std::min(kTile, most - chunk);
+    if (allowed != nullptr && std::count(allowed + chunk, allowed + chunk + n, 0) == n) continue;
+    load_tile(plan, a.step.seq[first], chunk, n, s);
     for (std::int32_t r = first; r < last; ++r) {
       const std::int32_t visible = visible_chunks(a.step.pos[r], a.ratio);
       if (visible <= a.top_k || visible <= chunk) continue;
@@ -188,7 +188,7 @@ void score_rows(const SelectPlan& plan, std::int32_t first, std::int32_t last,
       const std::uint64_t above =
           score_tile(a.q + r * head_values, a.weight + static_cast<std::int64_t>(r) * a.n_heads,
                      a.weight_scale, a.n_heads, a.d, s.tile, list.least, s.score);
-      list.add(s.score, above, chunk, std::min(kTile, visible - chunk), allowed_of(a, r));
+      list.add(s.score, above, chunk, std::min(kTile, visible - chunk), allowed);
     }
   }
 }

@@ -21,6 +21,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/route.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/scoring.h"
 #include "kernels/cuda/select.h"
 #include "kernels/row_format.h"
 
@@ -183,8 +184,12 @@ std::string label(const char* op, std::int32_t rows, std::int32_t context, RowFo
   return text;
 }
 
-void select(Timer& timer, std::int32_t n_rows, std::int32_t context, RowFormat format) {
-  const std::string name = label("select", n_rows, context, format);
+/// `allowed`: of every hundred pages of 64 chunks, how many may be chosen; negative: no mask.
+void select(Timer& timer, std::int32_t n_rows, std::int32_t context, RowFormat format,
+            int allowed = -1) {
+  const std::string name =
+      label("select", n_rows, context, format) +
+      (allowed < 0 ? "" : " " + std::to_string(allowed) + " % of pages allowed");
   if (!timer.wants(name)) return;
   Pool pool;
   const int copies = n_rows == 1 ? kRepeats : 1;
@@ -202,11 +207,58 @@ void select(Timer& timer, std::int32_t n_rows, std::int32_t context, RowFormat f
       pool.take(static_cast<std::size_t>(n_rows) * kTopK * sizeof(std::int32_t)));
   a.count = reinterpret_cast<std::int32_t*>(
       pool.take(static_cast<std::size_t>(n_rows) * sizeof(std::int32_t)));
+  if (allowed >= 0) {
+    std::vector<std::uint8_t> mask(static_cast<std::size_t>(context / 4));
+    for (std::size_t c = 0; c < mask.size(); ++c) {
+      mask[c] = static_cast<int>(c / 64 * 37 % 100) < allowed ? 1 : 0;
+    }
+    a.allowed = pool.put(mask);
+  }
   timer.time(name, cuda::select_workspace(a), [&](const cuda::Launch& launch, int i) {
     SelectArgs own = a;
     own.keys.data += (i % copies) * a.keys.sequence_bytes;
     return cuda::select(launch, own, 0);
   });
+}
+
+/// All visible chunks for a scorer of FlashMemory's shape.
+void score(Timer& timer, std::int32_t n_rows, std::int32_t context, RowFormat format) {
+  const std::string name = label("score 128 heads", n_rows, context, format);
+  if (!timer.wants(name)) return;
+  Pool pool;
+  const int copies = n_rows == 1 ? kRepeats : 1;
+  ScoreArgs a;
+  a.step = step_of(pool, n_rows, context - 1);
+  a.q = pool.normal(static_cast<std::size_t>(n_rows) * 128 * kIndexDim);
+  a.weight = pool.normal(static_cast<std::size_t>(n_rows) * 128);
+  a.weight_scale = 1.0f / 128;
+  a.keys = pool.rows(format, kIndexDim, 0, context / 4, copies);
+  a.n_heads = 128;
+  a.d = kIndexDim;
+  a.ratio = 4;
+  a.stride = context / 4;
+  a.logits = pool.normal(static_cast<std::size_t>(n_rows * a.stride));
+  timer.time(name, 0, [&](const cuda::Launch& launch, int i) {
+    ScoreArgs own = a;
+    own.keys.data += (i % copies) * a.keys.sequence_bytes;
+    return cuda::score(launch, own, 0);
+  });
+}
+
+void keep_rows(Timer& timer, std::int32_t n_rows, std::int64_t d) {
+  const std::string name =
+      "keep_rows of " + std::to_string(d) + " rows=" + std::to_string(n_rows) + ", one kept";
+  if (!timer.wants(name)) return;
+  Pool pool;
+  std::vector<std::int32_t> keep(static_cast<std::size_t>(n_rows), -1);
+  keep.back() = 3;
+  KeepRowsArgs a;
+  a.step = step_of(pool, n_rows, n_rows);
+  a.step.keep = pool.put(keep);
+  a.x = pool.normal(static_cast<std::size_t>(n_rows * d));
+  a.d = d;
+  a.y = pool.normal(static_cast<std::size_t>(8 * d));
+  timer.time(name, 0, [&](const cuda::Launch& launch, int) { return cuda::keep_rows(launch, a); });
 }
 
 /// ratio 4: 512 chosen chunks; ratio 128: all; 0: the window alone.
@@ -393,10 +445,16 @@ void run(const char* filter) {
     rows(timer, n, 128, 4095);
     norm(timer, n);
     route(timer, n);
+    keep_rows(timer, n, 4096);
   }
   for (const RowFormat format : {RowFormat::f32, RowFormat::fp8, RowFormat::fp4}) {
     for (const std::int32_t k : {2, 4, 16, 64, 256}) select(timer, 1, k * 1024, format);
     for (const std::int32_t k : {4, 64}) select(timer, 2048, k * 1024, format);
+    for (const int allowed : {15, 100}) {
+      for (const std::int32_t k : {2, 64, 256}) select(timer, 1, k * 1024, format, allowed);
+    }
+    for (const std::int32_t k : {4, 64, 256}) score(timer, 1, k * 1024, format);
+    score(timer, 16, 256 * 1024, format);
   }
   for (const RowFormat format : {RowFormat::f32, RowFormat::f16, RowFormat::fp8}) {
     attend(timer, 1, 2048, 0, format);

@@ -69,6 +69,7 @@ class Mirror {
     v.seq = put(step.seq);
     v.run_start = put(step.run_start);
     if (!step.out_row.empty()) v.out_row = put(step.out_row);
+    if (!step.keep.empty()) v.keep = put(step.keep);
     v.max_rows = max_rows > 0 ? max_rows : step.n_rows;
     v.max_out = step.n_out;
     return v;

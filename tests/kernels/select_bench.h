@@ -20,6 +20,7 @@ struct SelectBench {
   Floats plain_keys;  // [n_sequences, n_chunks, d] as stored
   Floats q, weight;   // per row
   float weight_scale = 1;
+  std::vector<std::uint8_t> allowed;  // [n_sequences, capacity]; empty: there is no mask
   std::vector<std::int32_t> ids, count;
 
   SelectBench(std::int32_t n_heads_, std::int32_t d_, std::int32_t ratio_, std::int32_t top_k_,
@@ -79,6 +80,22 @@ struct SelectBench {
       const std::int64_t key = (std::int64_t{sequence} * n_chunks + c) * d;
       result.push_back(reference::index_score(
           queries, w, to_double(&plain_keys[static_cast<std::size_t>(key)], d)));
+    }
+    return result;
+  }
+  /// What of `all` scores is to be chosen.
+  std::vector<std::int32_t> best(const std::vector<double>& all, std::int32_t sequence) const {
+    if (allowed.empty()) return reference::top_k(all, top_k);
+    std::vector<double> scores;
+    std::vector<std::int32_t> chunks;
+    for (std::size_t c = 0; c < all.size(); ++c) {
+      if (allowed[static_cast<std::size_t>(sequence * keys.store.n_rows) + c] == 0) continue;
+      scores.push_back(all[c]);
+      chunks.push_back(static_cast<std::int32_t>(c));
+    }
+    std::vector<std::int32_t> result;
+    for (const std::int32_t i : reference::top_k(scores, top_k)) {
+      result.push_back(chunks[static_cast<std::size_t>(i)]);
     }
     return result;
   }

@@ -16,7 +16,7 @@ namespace ebb::test {
 /// The rows of one step.
 struct Step {
   std::int32_t n_rows = 0, n_out = 0;
-  std::vector<std::int32_t> token, pos, seq, run_start, out_row;
+  std::vector<std::int32_t> token, pos, seq, run_start, out_row, keep;
 
   /// Appends positions [first, first + n) of a sequence.
   void add_run(std::int32_t sequence, std::int32_t first, std::int32_t n) {
@@ -38,6 +38,7 @@ struct Step {
     v.seq = seq.data();
     v.run_start = run_start.data();
     v.out_row = out_row.data();
+    v.keep = keep.data();
     v.max_rows = n_rows;
     v.max_out = n_out;
     return v;
