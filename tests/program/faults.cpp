@@ -1,5 +1,6 @@
-// A library to be preloaded into `ebb` (LD_PRELOAD): one call of write, fwrite to a file, fsync, rename
-// or ftruncate goes wrong. What goes wrong stands in EBB_FAULT, "CALL:NUMBER:HOW", NUMBER from 1:
+// A library to be preloaded into `ebb` (LD_PRELOAD): one call of write, fwrite to a file, fsync,
+// rename or ftruncate goes wrong. What goes wrong stands in EBB_FAULT, "CALL:NUMBER:HOW", NUMBER
+// from 1:
 //   kill_before, kill_after   the process dies by SIGKILL before or after the call
 //   kill_torn                 it dies when half of a write is written
 //   short                     half is written, and the call says so
@@ -94,7 +95,8 @@ ssize_t write(int descriptor, const void* bytes, std::size_t n) {
 }
 
 std::size_t fwrite(const void* bytes, std::size_t size, std::size_t n, FILE* file) {
-  static const auto real = next<std::size_t(const void*, std::size_t, std::size_t, FILE*)>("fwrite");
+  static const auto real =
+      next<std::size_t(const void*, std::size_t, std::size_t, FILE*)>("fwrite");
   if (file == stdout || file == stderr) return real(bytes, size, n, file);
   count("F");
   const auto part = [=](std::size_t items) {
