@@ -53,14 +53,14 @@ Result<std::string> read_text(const std::string& path) {
   return text;
 }
 
-void merge(toml::table& below, toml::table&& above) {
+void merge(toml::table& below, toml::table&& above, bool one_source = false) {
   // The keys of a section belong to the module it names: another module brings its own.
   const auto name = above["module"].value_exact<std::string>();
-  if (name && name != below["module"].value_exact<std::string>()) below.clear();
+  if (!one_source && name && name != below["module"].value_exact<std::string>()) below.clear();
   for (auto&& [key, value] : above) {
     toml::node* old = below.get(key);
     if (old && old->is_table() && value.is_table()) {
-      merge(*old->as_table(), std::move(*value.as_table()));
+      merge(*old->as_table(), std::move(*value.as_table()), one_source);
       continue;
     }
     below.erase(key);
@@ -145,10 +145,12 @@ Result<Manifest> Manifest::load(const std::string& path,
   manifest.path_ = path;
   manifest.tree_ = std::make_shared<Tree>();
   EBB_ASSIGN(manifest.tree_->root, load_chain(path, chain));
+  toml::table all_overrides;  // together one layer: the order of module and keys does not matter
   for (const std::string& argument : overrides) {
     EBB_ASSIGN(toml::table above, parse_override(argument));
-    merge(manifest.tree_->root, std::move(above));
+    merge(all_overrides, std::move(above), true);
   }
+  merge(manifest.tree_->root, std::move(all_overrides));
   EBB_TRY(manifest.read());
   return manifest;
 } catch (const std::exception& thrown) {

@@ -44,7 +44,8 @@ struct ModuleChoice {
 class Manifest {
  public:
   /// `overrides` are the arguments of --set: "swap.slots=1024". A value that is no TOML value is
-  /// taken as text, so that words and paths need no quotes. Errors: not_found if the file or one it
+  /// taken as text, so that words and paths need no quotes. All of them are one layer: their order
+  /// matters for equal keys alone. Errors: not_found if the file or one it
   /// extends is absent; else invalid_argument with all mistakes found, one per line. Never throws,
   /// whatever the file holds.
   static Result<Manifest> load(const std::string& path,

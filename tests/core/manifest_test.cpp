@@ -305,12 +305,18 @@ BOOST_FIXTURE_TEST_CASE(another_module_starts_its_section_afresh, Folder) {
   const auto options = good("other.toml").options("tokenizer");
   BOOST_TEST(!options->has("keep"));
   BOOST_TEST((options->get_int_list("list", {}, 0, 9) == std::vector<std::int64_t>{5}));
-  // On the command line, in order: the module first, then its keys.
-  const Result<Manifest> manifest =
-      Manifest::load(*this / "base.toml", {"tokenizer.module=v", "tokenizer.fast=true"});
-  BOOST_REQUIRE(manifest);
-  BOOST_TEST(manifest->options("tokenizer")->has("fast"));
-  BOOST_TEST(!manifest->options("tokenizer")->has("keep"));
+  // On the command line, in any order: all --set are one layer.
+  for (const std::vector<std::string>& set :
+       {std::vector<std::string>{"tokenizer.module=v", "tokenizer.fast=true"},
+        {"tokenizer.fast=true", "tokenizer.module=v"},
+        {"tokenizer.module=w", "tokenizer.fast=true", "tokenizer.module=v"},
+        {"tokenizer.fast=false", "tokenizer={module='v', fast=true}"}}) {
+    const Result<Manifest> manifest = Manifest::load(*this / "base.toml", set);
+    BOOST_REQUIRE(manifest);
+    BOOST_TEST(manifest->module("tokenizer")->name == "v");
+    BOOST_TEST(manifest->options("tokenizer")->get_bool("fast", false));
+    BOOST_TEST(!manifest->options("tokenizer")->has("keep"));
+  }
 }
 
 BOOST_FIXTURE_TEST_CASE(a_table_and_a_value_of_one_name_replace_each_other, Folder) {

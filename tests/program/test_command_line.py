@@ -52,6 +52,41 @@ class CommandLine(ProgramTest):
             self.assertIn(flag.lstrip("-"), self.expect(2, "generate", manifest, "-p", "x", flag,
                                                         value).err)
 
+    def test_a_seed_beyond_the_largest_is_refused_and_not_cut_down(self):
+        generate = ("generate", self.manifest(), "-p", "x", "-n", "3", "--temp", "5", "--seed")
+        largest = self.expect(0, *generate, str(2 ** 63 - 1)).out
+        self.assertNotEqual(largest, self.expect(0, *generate, str(2 ** 63 - 2)).out)
+        for seed in (2 ** 63, 2 ** 64, 10 ** 30, "1.5", "1e3", "0x10", ""):
+            self.assertIn("whole number", self.expect(2, *generate, str(seed)).err)
+        for command in (("needles", "--limit"), ("perplexity", "--tokens")):
+            self.expect(2, "eval", command[0], self.manifest(), "-i", "x", command[1], 10 ** 30)
+
+    def test_results_do_not_go_to_a_file_called_dash(self):
+        manifest = self.manifest()
+        for arguments in (("run", manifest, "-i", "x", "-o", "-"),
+                          ("run", manifest, "-i", "x", "-o", "y", "--trace", "-"),
+                          ("eval", "logits", manifest, "-i", "x", "-o", "-"),
+                          ("eval", "needles", manifest, "-i", "x", "-o", "-"),
+                          ("bench", manifest, "--csv", "-"), ("bench", manifest, "--json", "-"),
+                          ("replay", "x", "--json", "-"), ("replay", "x", "--csv", "-"),
+                          ("replay", "x", "--oracle-general", "-")):
+            result = self.expect(2, *arguments, cwd=self.folder)
+            self.assertIn("want a file; ./- if it is to be called so", result.err)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["m.toml"])
+        batch = self.batch([{"id": "a", "tokens": [1], "max_tokens": 1}])
+        self.expect(0, "run", manifest, "-i", batch, "-o", "./-", cwd=self.folder)
+        self.assertEqual(len(self.results("-")), 1)
+
+    def test_set_of_a_module_and_its_keys_in_any_order(self):
+        one, other = "compute.threads=3", "compute.module=compute_cpu"
+        manifest = self.write("cuda.toml", (self.folder / self.manifest()).read_text().replace(
+            'module = "compute_cpu"\nthreads = 1', 'module = "compute_none"\ndevice = 5'))
+        for settings in ((one, other), (other, one)):
+            out = self.expect(0, "check", manifest, "--set", settings[0], "--set", settings[1]).out
+            self.assertIn("CPU, 3 threads", out)
+        result = self.expect_refused("--set compute.device=1: [compute] device: unknown key", "check",
+                                     manifest, "--set", "compute.device=1", "--set", other)
+
     def test_generate_wants_one_prompt_and_one_form(self):
         manifest = self.manifest()
         self.expect(2, "generate", manifest)

@@ -47,7 +47,8 @@ class Run(ProgramTest):
                         "decode_tokens_per_s"):
                 self.assertGreaterEqual(line["timings"][key], 0)
             self.assertEqual(sorted(line["provenance"]),
-                             ["abi", "manifest", "model", "seed", "version"])
+                             ["abi", "manifest", "max_tokens", "model", "request", "seed",
+                              "version"])
         self.assertEqual(results["b"]["usage"]["prompt_tokens"], 4)
         self.assertEqual(len(results["a"]["tokens"]), 6)
 
@@ -196,6 +197,51 @@ class Run(ProgramTest):
         self.write("r.jsonl", other.replace(digest, "0" * len(digest)))
         self.expect_refused("another", "run", self.path("m.toml"), "-i", self.batch(SHORT), "-o",
                             self.path("r.jsonl"), "--resume")
+
+    def test_resume_refuses_answers_of_another_length(self):
+        lines = [{"id": "a", "tokens": [0, 300]}, {"id": "b", "tokens": [0, 301], "max_tokens": 2}]
+        self.run_batch(lines[1:], "-n", "5")
+        self.run_batch(lines, "--resume", "-n", "7")  # b says its own
+        before = (self.folder / "r.jsonl").read_bytes()
+        arguments = ("run", self.path("m.toml"), "-i", self.path("p.jsonl"), "-o",
+                     self.path("r.jsonl"), "--resume")
+        result = self.expect_refused("id a of ", *arguments, "-n", "6")
+        self.assertIn("p.jsonl:1 has a result with max_tokens 7, now it is 6: say -n 7", result.err)
+        self.assertEqual((self.folder / "r.jsonl").read_bytes(), before)
+        self.expect(0, *arguments, "-n", "7")
+        self.assertEqual({line["id"]: line["provenance"]["max_tokens"] for line in self.results()},
+                         {"a": 7, "b": 2})
+
+    def test_resume_refuses_answers_to_other_questions(self):
+        line = {"id": "a", "tokens": [0, 300], "max_tokens": 2}
+        self.run_batch([line])
+        before = (self.folder / "r.jsonl").read_bytes()
+        for other in (dict(line, tokens=[0, 301]), dict(line, temperature=0.5),
+                      dict(line, max_tokens=3)):
+            self.expect_refused("id a of ", "run", self.path("m.toml"), "-i",
+                                self.batch([other, {"id": "b", "tokens": [1], "max_tokens": 1}]),
+                                "-o", self.path("r.jsonl"), "--resume")
+            self.assertEqual((self.folder / "r.jsonl").read_bytes(), before)
+        same = self.write("p.jsonl", '{ "max_tokens": 2,\t"tokens": [0,300], "id" : "a"}\n')
+        self.expect(0, "run", self.path("m.toml"), "-i", same, "-o", self.path("r.jsonl"), "--resume")
+        self.assertEqual((self.folder / "r.jsonl").read_bytes(), before)
+        # Results that do not say, of an earlier version, are taken as they are.
+        result = json.loads(before)
+        del result["provenance"]["request"], result["provenance"]["max_tokens"]
+        self.write("r.jsonl", json.dumps(result) + "\n")
+        self.run_batch([dict(line, tokens=[0, 302])], "--resume")
+
+    def test_keys_that_stand_twice_are_refused_by_name(self):
+        manifest = self.manifest()
+        for text, key in (('{"id": "a", "prompt": "x", "max_tokens": 1, "max_tokens": 2}', "max_tokens"),
+                          ('{"custom_id": "a", "body": {"prompt": "x", "seed": 1, "seed": 1}}', "seed"),
+                          ('{"id": "a", "messages": [{"role": "user", "role": "user"}]}', "role")):
+            self.expect_refused(f"p.jsonl:1: key {key} stands twice in one object", "run", manifest,
+                                "-i", self.write("p.jsonl", text + "\n"), "-o",
+                                self.path("r.jsonl"))
+        # Equal keys of different objects are none of it.
+        self.run_batch([{"id": "a", "messages": [{"role": "user", "content": "x"},
+                                                 {"role": "user", "content": "y"}], "max_tokens": 1}])
 
     def test_resume_touches_no_file_that_a_run_did_not_write(self):
         manifest, batch = self.manifest(), self.batch(SHORT)

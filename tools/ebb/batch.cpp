@@ -4,6 +4,7 @@
 #include "tools/ebb/batch.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <array>
 
@@ -176,6 +177,8 @@ Result<Request> parse_request(std::string_view line, const GenerationSettings& d
   EBB_ASSIGN(const json object, parse_json(line));
   Request request;
   request.settings = defaults;
+  const std::string plain = object.dump();  // keys in order
+  request.digest = XXH3_64bits(plain.data(), plain.size());
   Fields fields(object, "");
   if (object.is_object() && (object.contains("custom_id") || object.contains("body"))) {
     EBB_TRY(read_batch_line(fields, request));
@@ -228,7 +231,8 @@ Result<Batch> Batch::read(std::string_view text, const std::string& name,
       return Error{Errc::invalid_argument, fmt::format("{}id {} stands in line {} already", where,
                                                        printable(request->id, 60), first->second)};
     }
-    batch.lines_.push_back({line, std::move(request->id), number});
+    batch.lines_.push_back(
+        {line, std::move(request->id), number, request->digest, request->settings.max_tokens});
   }
   if (batch.lines_.empty()) {
     return Error{Errc::invalid_argument, printable(name) + ": no request in it"};

@@ -32,6 +32,7 @@ struct Request {
   std::vector<Message> messages;
   bool thinking = false;
   GenerationSettings settings;  ///< the line's own over the defaults
+  std::uint64_t digest = 0;     ///< XXH3 of what the line says, however it is laid out
   /// Why a well-formed request cannot be served ("body.n = 2: ..."), or "".
   std::string refusal;
 };
@@ -50,6 +51,8 @@ class Batch {
     std::string_view text;
     std::string id;
     int number;  ///< from 1
+    std::uint64_t digest;
+    std::int64_t max_tokens;
   };
   /// `name` begins messages: "prompts.jsonl:3: ...". Errors: invalid_argument for a bad line, an id
   /// used twice, or no line at all.

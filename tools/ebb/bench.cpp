@@ -17,6 +17,7 @@
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -143,8 +144,11 @@ void add_bench(CLI::App& app, int& status) {
           "of the first sequence is fed; quick, for lengths that take long to feed")
       ->capture_default_str()
       ->check(CLI::IsMember({"model", "synthetic"}));
-  command->add_option("--csv", args->csv, "One line per row, to this file")->type_name("FILE");
+  command->add_option("--csv", args->csv, "One line per row, to this file")
+      ->check(output_file())
+      ->type_name("FILE");
   command->add_option("--json", args->json, "{\"complete\", \"rows\": [...]}, to this file")
+      ->check(output_file())
       ->type_name("FILE");
   command->footer(
       "A prefill row is the time to feed one sequence from one length to the next; a decode row\n"

@@ -16,6 +16,7 @@
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -106,6 +107,7 @@ void add_eval_logits(CLI::App& eval, int& status) {
       ->add_option("-o,--output", args->output,
                    "Little-endian float32 [rows, vocabulary]; appears when all is done")
       ->required()
+      ->check(output_file())
       ->type_name("FILE.f32");
   command->add_flag("--all", args->all, "A row for every position, not for each prompt's last");
   command->add_option("--chunk", args->chunk, "Tokens per step; default: [engine] prefill_chunk")

@@ -23,6 +23,7 @@
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/statistics.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -300,9 +301,10 @@ void add_eval_needles(CLI::App& eval, int& status) {
       ->required()
       ->type_name("FILE.jsonl");
   command->add_option("-o,--output", args->output, "What became of each needle, one line each")
+      ->check(output_file())
       ->type_name("FILE.jsonl");
   command->add_option("--limit", args->limit, "Only the first N needles")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_within(1, INT64_MAX))
       ->type_name("N");
   command->add_flag("--count", args->count, "Print the tokens of each needle and run nothing")
       ->excludes("--output");

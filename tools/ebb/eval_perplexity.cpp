@@ -16,6 +16,7 @@
 #include "tools/ebb/logit_feed.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/statistics.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -160,7 +161,7 @@ void add_eval_perplexity(CLI::App& eval, int& status) {
       ->required()
       ->type_name("FILE.txt");
   command->add_option("--tokens", args->tokens, "Only the first N tokens of the text")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_within(1, INT64_MAX))
       ->type_name("N");
   command
       ->add_option("--decode", args->decode,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
 #include "core/text.h"
 
@@ -132,8 +134,23 @@ Result<json> parse_json(std::string_view text) {
     return Error{Errc::invalid_argument,
                  fmt::format("no valid JSON: nested more than {} deep", kMaxDepth)};
   }
+  // The parser would keep the last of equal keys, and nobody would know.
+  std::vector<std::set<std::string>> open;  // keys of the objects around the place that is read
+  std::optional<std::string> twice;
+  const auto look = [&open, &twice](int, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!open.back().insert(key).second && !twice) twice = key;
+    }
+    return true;
+  };
   try {
-    return json::parse(text);
+    json parsed = json::parse(text, look);
+    if (!twice) return parsed;
+    return Error{Errc::invalid_argument,
+                 fmt::format("key {} stands twice in one object", printable(*twice, 60))};
   } catch (const json::parse_error& thrown) {
     return Error{Errc::invalid_argument,
                  fmt::format("no valid JSON at byte {} of {}", thrown.byte, text.size())};

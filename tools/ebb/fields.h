@@ -43,7 +43,8 @@ class Fields {
 /// Whether `value` is a list of ids, each 0..2^31-1; appends them to `ids`.
 bool read_ids(const nlohmann::json& value, std::vector<std::int32_t>& ids);
 
-/// Parses UTF-8 JSON text. Errors: invalid_argument that names the byte.
+/// Parses UTF-8 JSON text. Errors: invalid_argument that names the byte, or a key that one object
+/// has twice.
 Result<nlohmann::json> parse_json(std::string_view text);
 
 /// One line of JSON; bytes that are not UTF-8 become U+FFFD.

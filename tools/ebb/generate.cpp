@@ -13,6 +13,7 @@
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -28,17 +29,6 @@ struct GenerateArgs {
   std::vector<std::string> stops;
   bool ignore_eos = false;
 };
-
-// As CLI::Range, which lets NaN through.
-CLI::Validator number_within(double low, double high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return fmt::format("{}: want a number of {} to {}", text, low, high);
-      },
-      fmt::format("in [{} - {}]", low, high));
-}
 
 GenerationSettings settings_of(const GenerateArgs& args, const Manifest& manifest) {
   GenerationSettings settings;
@@ -151,7 +141,7 @@ void add_generate(CLI::App& app, int& status) {
       ->check(CLI::Range(0, 1 << 24))
       ->type_name("K");
   command->add_option("-s,--seed", args->seed, "Seed of the draws")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_within(0, INT64_MAX))
       ->type_name("N");
   command->add_option("--stop", args->stops, "End before this text; may be repeated")
       ->type_name("TEXT")

@@ -158,7 +158,12 @@ void add_plan(CLI::App& app, int& status) {
       "  ebb plan config/demo/demo.toml --contexts 2K,8K,20K\n"
       "  ebb plan config/synthetic_v4_flash_cuda.toml --device-memory 140GiB --contexts 64K,1M\n"
       "      --set compute.module=compute_cpu       where there is no such device");
-  command->callback([args, &status] { status = finish(plan(*args)); });
+  command->callback([args, command, &status] {
+    if (command->count("--device-memory") > 0 && args->device_memory == 0) {
+      throw CLI::ValidationError("--device-memory", "want 1 byte or more");
+    }
+    status = finish(plan(*args));
+  });
 }
 
 }  // namespace ebb::cli

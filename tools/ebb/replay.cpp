@@ -20,6 +20,7 @@
 #include "tools/ebb/session.h"
 #include "tools/ebb/swap_counters.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 #include "tools/trace/oracle_general.h"
 #include "tools/trace/reader.h"
 
@@ -276,12 +277,15 @@ void add_replay(CLI::App& app, int& status) {
       ->type_name("MODE");
   command
       ->add_option("--json", args->json, "Also write all counters as JSON, those of each layer too")
+      ->check(output_file())
       ->type_name("FILE");
   command->add_option("--csv", args->csv, "And as CSV, one line per policy and number of slots")
+      ->check(output_file())
       ->type_name("FILE");
   command
       ->add_option("--oracle-general", args->oracle_general,
                    "Write the selections for libCacheSim, as oracleGeneral")
+      ->check(output_file())
       ->type_name("FILE");
   command->add_flag("--no-bound", args->no_bound,
                     "Leave out the bound, which holds 8 bytes per selection in memory");

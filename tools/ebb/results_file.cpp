@@ -1,6 +1,7 @@
 #include "tools/ebb/results_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,12 +26,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json provenance_json(const Provenance& provenance, std::uint64_t seed) {
-  return {{"version", EBB_VERSION},
-          {"abi", EBB_ABI},
-          {"model", provenance.model},
-          {"manifest", provenance.manifest},
-          {"seed", seed}};
+ordered_json provenance_json(const Provenance& provenance, const GenerationSettings& settings,
+                             std::uint64_t digest) {
+  return {{"version", EBB_VERSION},           {"abi", EBB_ABI},
+          {"model", provenance.model},        {"manifest", provenance.manifest},
+          {"seed", settings.sampling.seed},   {"request", digest_text(digest)},
+          {"max_tokens", settings.max_tokens}};
 }
 
 ordered_json swap_json(const std::optional<SwapCounters>& counters) {
@@ -62,6 +63,8 @@ bool may_begin_a_result(std::string_view line) {
 
 }  // namespace
 
+std::string digest_text(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
+
 std::string format_result(const Job& job, const Generation& generation, const Timings& timings,
                           bool has_text, const Provenance& provenance) {
   const auto n_prompt = static_cast<std::int64_t>(job.prompt.size());
@@ -82,11 +85,12 @@ std::string format_result(const Job& job, const Generation& generation, const Ti
   line["swap"] = swap_json(timings.swap);
   line["memory"] = memory_json(timings.memory);
   line["error"] = nullptr;
-  line["provenance"] = provenance_json(provenance, job.settings.sampling.seed);
+  line["provenance"] = provenance_json(provenance, job.settings, job.digest);
   return to_line(line);
 }
 
-std::string format_failure(const std::string& id, const Error& error, std::uint64_t seed,
+std::string format_failure(const std::string& id, const Error& error,
+                           const GenerationSettings& settings, std::uint64_t digest,
                            const Provenance& provenance) {
   ordered_json line;
   line["id"] = id;
@@ -98,7 +102,7 @@ std::string format_failure(const std::string& id, const Error& error, std::uint6
   line["swap"] = nullptr;
   line["memory"] = nullptr;
   line["error"] = {{"code", errc_name(error.code)}, {"message", error.message}};
-  line["provenance"] = provenance_json(provenance, seed);
+  line["provenance"] = provenance_json(provenance, settings, digest);
   return to_line(line);
 }
 
@@ -106,7 +110,7 @@ ResultsFile::ResultsFile(ResultsFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       is_new_(other.is_new_),
-      ids_(std::move(other.ids_)),
+      answered_(std::move(other.answered_)),
       models_(std::move(other.models_)),
       manifests_(std::move(other.manifests_)),
       n_failed_(other.n_failed_) {}
@@ -197,16 +201,19 @@ Status ResultsFile::read_line(std::string_view line, std::size_t number) {
     return make_error(Errc::invalid_argument, "%s:%zu: no result of a run",
                       printable(path_).c_str(), number);
   }
-  if (!ids_.insert(id.get<std::string>()).second) {
+  const auto name = [&provenance](const char* key) {
+    const auto found = provenance.find(key);
+    return found != provenance.end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  const auto length = provenance.find("max_tokens");
+  const bool has_length = length != provenance.end() && length->is_number_integer();
+  const Answered answered{name("request"), has_length ? length->get<std::int64_t>() : -1};
+  if (!answered_.emplace(id.get<std::string>(), answered).second) {
     return make_error(Errc::invalid_argument, "%s:%zu: id %s stands in an earlier line too",
                       printable(path_).c_str(), number,
                       printable(id.get<std::string>(), 60).c_str());
   }
   if (!field("error").is_null()) ++n_failed_;
-  const auto name = [&provenance](const char* key) {
-    const auto found = provenance.find(key);
-    return found != provenance.end() && found->is_string() ? found->get<std::string>() : "";
-  };
   add_once(models_, name("model"));
   add_once(manifests_, name("manifest"));
   return ok_status();

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "core/api/result.h"
@@ -19,10 +19,14 @@ struct Provenance {
   std::string manifest;  ///< Manifest::hash
 };
 
+/// A request's digest as results spell it.
+std::string digest_text(std::uint64_t digest);
+
 /// One line of results. A failed request has an error, no text, tokens or finish_reason.
 std::string format_result(const Job& job, const Generation& generation, const Timings& timings,
                           bool has_text, const Provenance& provenance);
-std::string format_failure(const std::string& id, const Error& error, std::uint64_t seed,
+std::string format_failure(const std::string& id, const Error& error,
+                           const GenerationSettings& settings, std::uint64_t digest,
                            const Provenance& provenance);
 
 /// A file of results, locked while open: one line per finished request, on disk when append()
@@ -41,8 +45,13 @@ class ResultsFile {
 
   Status append(std::string_view line);
 
-  /// Of the lines that were there at opening.
-  const std::unordered_set<std::string>& ids() const { return ids_; }
+  /// What a line says of the request that it answers.
+  struct Answered {
+    std::string digest;            ///< "" if the line does not say
+    std::int64_t max_tokens = -1;  ///< -1 likewise
+  };
+  /// Of the lines that were there at opening, by id.
+  const std::unordered_map<std::string, Answered>& answered() const { return answered_; }
   int n_failed() const { return n_failed_; }
   /// Models and manifests they name, each once, in order.
   const std::vector<std::string>& models() const { return models_; }
@@ -57,7 +66,7 @@ class ResultsFile {
   std::string path_;
   int descriptor_ = -1;
   bool is_new_ = false;
-  std::unordered_set<std::string> ids_;
+  std::unordered_map<std::string, Answered> answered_;
   std::vector<std::string> models_, manifests_;
   int n_failed_ = 0;
 };

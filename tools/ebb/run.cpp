@@ -20,6 +20,7 @@
 #include "tools/ebb/scheduler.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 #include "tools/trace/recorder.h"
 
 namespace ebb::cli {
@@ -61,7 +62,7 @@ class BatchRun {
       progress_->feeding(job.id, job.work, fed, static_cast<std::int64_t>(job.prompt.size()));
     };
     hooks.failed = [this](const Job& job, const Error& why) {
-      return failed(job.id, job.settings.sampling.seed, job.work, why);
+      return failed(job.id, job.settings, job.digest, job.work, why);
     };
     hooks.stopped = [&interrupt] { return interrupt.requested(); };
     const Result<bool> through = run_jobs(engine_, hooks);
@@ -88,15 +89,16 @@ class BatchRun {
       Result<std::vector<std::int32_t>> prompt = encode(request);
       if (prompt) {
         return std::optional<Job>(Job{std::move(request.id), *std::move(prompt),
-                                      std::move(request.settings), line.text.size()});
+                                      std::move(request.settings), line.text.size(), line.digest});
       }
-      EBB_TRY(failed(request.id, request.settings.sampling.seed, line.text.size(), prompt.error()));
+      EBB_TRY(failed(request.id, request.settings, line.digest, line.text.size(), prompt.error()));
     }
     return std::optional<Job>();
   }
 
-  Status failed(const std::string& id, std::uint64_t seed, std::uint64_t work, const Error& why) {
-    EBB_TRY(results_.append(format_failure(id, why, seed, provenance_)));
+  Status failed(const std::string& id, const GenerationSettings& settings, std::uint64_t digest,
+                std::uint64_t work, const Error& why) {
+    EBB_TRY(results_.append(format_failure(id, why, settings, digest, provenance_)));
     ++n_done_;
     ++n_failed_;
     ++n_new_failed_;
@@ -167,6 +169,31 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
                   printable(std::filesystem::current_path(error).string()), manifest.effective()));
 }
 
+// Results that are there must be of the requests as they are now: else one file would hold answers
+// to two questions of one name, or answers of two lengths.
+Status check_answered(const Batch& batch, const ResultsFile& results, const RunArgs& args) {
+  for (const Batch::Line& line : batch.lines()) {
+    const auto found = results.answered().find(line.id);
+    if (found == results.answered().end()) continue;
+    const auto& [digest, max_tokens] = found->second;
+    const std::string where =
+        fmt::format("{}: id {} of {}:{}", printable(args.output), printable(line.id, 60),
+                    printable(args.input), line.number);
+    if (!digest.empty() && digest != digest_text(line.digest)) {
+      return Error{Errc::invalid_argument,
+                   where + " has a result, but of another request: name another output"};
+    }
+    if (max_tokens >= 0 && max_tokens != line.max_tokens) {
+      return Error{
+          Errc::invalid_argument,
+          fmt::format("{} has a result with max_tokens {}, now it is {}: say -n {}, or name "
+                      "another output",
+                      where, max_tokens, line.max_tokens, max_tokens)};
+    }
+  }
+  return ok_status();
+}
+
 Result<int> run(const RunArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
@@ -176,6 +203,7 @@ Result<int> run(const RunArgs& args) {
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
   EBB_ASSIGN(ResultsFile results, ResultsFile::open(args.output, args.resume));
+  EBB_TRY(check_answered(batch, results, args));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
 
   const Provenance provenance{std::string(engine->loader().digest()), manifest.hash()};
@@ -190,7 +218,7 @@ Result<int> run(const RunArgs& args) {
   EBB_TRY(write_manifest(manifest, results, args.output));
   BatchRun batch_run(*engine, defaults, provenance, results);
   for (const Batch::Line& line : batch.lines()) {
-    if (!results.ids().contains(line.id)) batch_run.add(line);
+    if (!results.answered().contains(line.id)) batch_run.add(line);
   }
   if (args.trace.empty()) {
     interrupt.arm();
@@ -218,12 +246,16 @@ void add_run(CLI::App& app, int& status) {
                    "Results, one JSON object a line in order of finishing; the effective manifest\n"
                    "goes to FILE.jsonl.manifest.toml")
       ->required()
+      ->check(output_file())
       ->type_name("FILE.jsonl");
-  command->add_flag("--resume", args->resume,
-                    "Go on with an output: skip the ids in it, cut off a torn last line");
+  command->add_flag(
+      "--resume", args->resume,
+      "Go on with an output: skip the ids in it, cut off a torn last line; refused if a\n"
+      "request in it, or the -n it was run with, is another now");
   command
       ->add_option("--trace", args->trace,
                    "Also record what is selected, for `ebb replay`; for manifests that swap")
+      ->check(output_file())
       ->type_name("FILE");
   command
       ->add_option("-n,--max-tokens", args->max_tokens,

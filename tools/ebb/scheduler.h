@@ -16,7 +16,8 @@ struct Job {
   std::string id;
   std::vector<std::int32_t> prompt;
   GenerationSettings settings;
-  std::uint64_t work = 0;  ///< the caller's measure of its size, for progress
+  std::uint64_t work = 0;    ///< the caller's measure of its size, for progress
+  std::uint64_t digest = 0;  ///< of the request, for its result
 };
 
 /// Seconds. The first token comes out of prefill, so decode has one step fewer than tokens.

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <string>
+
+namespace ebb::cli {
+
+/// As CLI::Range, which lets NaN through.
+inline CLI::Validator number_within(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return fmt::format("{}: want a number of {} to {}", text, low, high);
+      },
+      fmt::format("in [{} - {}]", low, high));
+}
+
+/// For ranges up to the largest number there is: CLI11 reads what is larger still as that one.
+inline CLI::Validator whole_within(std::int64_t low, std::int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        std::int64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, fault] = std::from_chars(text.data(), end, value);
+        if (fault == std::errc() && stop == end && value >= low && value <= high) return "";
+        return fmt::format("{}: want a whole number of {} to {}", text, low, high);
+      },
+      fmt::format("in [{} - {}]", low, high));
+}
+
+/// Results go to files: some are written in place and locked, the others replaced as a whole.
+inline CLI::Validator output_file() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        return text == "-" ? "want a file; ./- if it is to be called so" : "";
+      },
+      "");
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Measures a batch of short requests at several [engine] max_sequences: what decoding together is
+worth against one request at a time.
+
+  tools/measure_batch.py MANIFEST [--requests 1000] [--sequences 1,4,8,16] [--new 32] [--prompt 8,32]
+      [--rounds 5] [--program build/release/bin/ebb] [--set k=v ...]
+
+Prompts are random token ids (a fixed seed), of a length drawn from --prompt. The batch is cut into
+`--rounds` parts, and each part is run at every setting before the next one begins, so that what
+disturbs the machine disturbs all alike. Seconds are those of the whole process, start included.
+Beside tokens per second there are tokens per second of processor time, which other processes change
+less. The tokens have to be the same at every setting; if not, the status is 1.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def run(args, sequences, lines):
+    """Tokens by id, seconds, and seconds of processor time."""
+    with tempfile.TemporaryDirectory() as folder:
+        batch = pathlib.Path(folder, "p.jsonl")
+        results = pathlib.Path(folder, "r.jsonl")
+        batch.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        command = [args.program, "run", args.manifest, "-i", batch, "-o", results]
+        for item in [f"engine.max_sequences={sequences}"] + args.set:
+            command += ["--set", item]
+        with open(pathlib.Path(folder, "err"), "w+") as errors:
+            begin = time.monotonic()
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.monotonic() - begin
+            if status != 0:
+                errors.seek(0)
+                sys.exit(f"{' '.join(map(str, command))} failed:\n{errors.read()}")
+        done = [json.loads(line) for line in results.read_text().splitlines()]
+        return ({line["id"]: line["tokens"] for line in done}, seconds,
+                usage.ru_utime + usage.ru_stime)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("manifest")
+    parser.add_argument("--program", default="build/release/bin/ebb")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--sequences", default="1,4,8,16")
+    parser.add_argument("--new", type=int, default=32)
+    parser.add_argument("--prompt", default="8,32", help="fewest and most tokens")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--vocab", type=int, default=4096, help="token ids are drawn below this")
+    parser.add_argument("--set", action="append", default=[])
+    args = parser.parse_args()
+    low, high = (int(n) for n in args.prompt.split(","))
+    draw = random.Random(1)
+    lines = [{"id": f"r{i}", "max_tokens": args.new, "ignore_eos": True,
+              "tokens": [draw.randrange(3, args.vocab) for _ in range(draw.randint(low, high))]}
+             for i in range(args.requests)]
+    settings = [int(n) for n in args.sequences.split(",")]
+    wall, processor = dict.fromkeys(settings, 0.0), dict.fromkeys(settings, 0.0)
+    load = [os.getloadavg()[0]]
+    for first in range(args.rounds):
+        tokens = {}
+        for sequences in settings:
+            tokens[sequences], seconds, busy = run(args, sequences, lines[first::args.rounds])
+            wall[sequences] += seconds
+            processor[sequences] += busy
+        if any(tokens[sequences] != tokens[settings[0]] for sequences in settings):
+            sys.exit("the tokens differ between settings")
+        load.append(os.getloadavg()[0])
+    new = args.requests * args.new
+    print(f"{args.requests} requests, {sum(len(line['tokens']) for line in lines)} prompt tokens, "
+          f"{new} new ones; the tokens are the same at every setting")
+    print(f"{'max_sequences':>13} {'seconds':>9} {'new tok/s':>10} {'times':>6} "
+          f"{'tok/CPU-s':>10} {'times':>6}")
+    for sequences in settings:
+        rate, share = new / wall[sequences], new / processor[sequences]
+        base, base_share = new / wall[settings[0]], new / processor[settings[0]]
+        print(f"{sequences:13} {wall[sequences]:9.1f} {rate:10.1f} {rate / base:6.2f} "
+              f"{share:10.1f} {share / base_share:6.2f}")
+    print(f"load of the machine {min(load):.1f} to {max(load):.1f} over {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()
