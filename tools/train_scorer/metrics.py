@@ -1,0 +1,125 @@
+"""How much of what the model selects is in a kept set, by budget, layer and age of the set.
+
+A kept set is chosen at one token (the refresh) and serves the tokens after it: ages 0..63. It holds
+the first and the last chunks, so many more as the budget says by the order that is judged, and every
+chunk that completes later. Orders: `scorer` (maximum over the scorers), and to compare with
+  recency  the latest first              random  any
+  reuse    the model's own indexers at the refresh, highest share of a layer's softmax first
+  oracle   what will be selected in the interval, most mass first: no order can do better by much
+"""
+
+import math
+
+import torch
+
+from labels import native_logits
+from scorer import score
+
+BUDGETS = (0.05, 0.10, 0.15, 0.25, 0.50)
+AGES = 64
+
+
+def ensemble_logits(scorers, document, rows):
+    """[rows, chunks], maximum over scorers; chunks that are not visible have a number too."""
+    best = None
+    for layer, scorer in scorers.items():
+        q, weight = scorer.queries(document.hidden(layer, rows), document.position[rows])
+        logits = score(q, weight, document.keys(layer))
+        best = logits if best is None else torch.maximum(best, logits)
+    return best
+
+
+def orders(document, labels, scorers, row, generator):
+    """The order of each method at one refresh: [visible chunks], higher is better."""
+    rows = row[None]
+    n = int(labels.visible(rows))
+    device = row.device
+    reuse = torch.stack([torch.softmax(native_logits(document, layer, rows)[0, :n], 0)
+                         for layer in document.layers]).amax(0)
+    oracle = torch.zeros(labels.n_chunks, device=device)
+    end = int(labels.window_end(rows))
+    for layer in document.layers:
+        top, mass = labels.top[layer][row:end], labels.mass[layer][row:end]
+        oracle.scatter_add_(0, top.long().flatten(), mass.flatten())
+    out = {"recency": torch.arange(n, device=device).float(),
+           "random": torch.rand(n, generator=generator, device=device),
+           "reuse": reuse, "oracle": oracle[:n]}
+    if scorers:
+        out["scorer"] = ensemble_logits(scorers, document, rows)[0, :n]
+    return out
+
+
+class Tally:
+    """Sums over refreshes of one group: by method, budget and layer, per age."""
+
+    def __init__(self):
+        self.sums, self.n_refreshes = {}, 0
+
+    def add(self, key, age, recall, mass):
+        """age, recall, mass [tokens]"""
+        if key not in self.sums:
+            self.sums[key] = torch.zeros(3, AGES, dtype=torch.float64)
+        one = torch.ones_like(recall)
+        self.sums[key].index_add_(1, age.cpu(), torch.stack((one, recall, mass)).double().cpu())
+
+    def report(self):
+        out = {"refreshes": self.n_refreshes, "methods": {}}
+        for (method, budget, layer), sums in self.sums.items():
+            count, recall, mass = sums
+            place = out["methods"].setdefault(method, {}).setdefault(f"{budget:.2f}", {})
+            n = count.clamp(min=1)
+            place[str(layer)] = {
+                "recall": float(recall.sum() / count.sum()),
+                "mass": float(mass.sum() / count.sum()),
+                "recall_by_age": [round(float(x), 4) if c else None
+                                  for x, c in zip(recall / n, count)],
+                "mass_by_age": [round(float(x), 4) if c else None
+                                for x, c in zip(mass / n, count)]}
+        return out
+
+
+def judge(document, labels, scorers, rows, tally, generator, recent, sink):
+    """Adds the refreshes at `rows`; recent and sink in tokens."""
+    ratio = labels.ratio
+    for row in rows:
+        n = int(labels.visible(row[None]))
+        end = int(labels.window_end(row[None]))
+        age = (labels.position[row:end] - labels.position[row])
+        forced = torch.zeros(n, dtype=torch.bool, device=row.device)
+        forced[:-(-sink // ratio)] = True
+        forced[max(n - -(-recent // ratio), 0):] = True
+        tally.n_refreshes += 1
+        for method, order in orders(document, labels, scorers, row, generator).items():
+            best_first = torch.argsort(order.masked_fill(forced, -torch.inf), descending=True)
+            for budget in BUDGETS:
+                kept = torch.ones(labels.n_chunks, dtype=torch.bool, device=row.device)
+                kept[:n] = forced
+                kept[best_first[:math.ceil(budget * n)]] = True
+                for layer in document.layers:
+                    top, mass = labels.top[layer][row:end].long(), labels.mass[layer][row:end]
+                    hit, real = kept[top], mass > 0
+                    tally.add((method, budget, layer), age,
+                              (hit & real).sum(1) / real.sum(1).clamp(min=1), (hit * mass).sum(1))
+
+
+def mean_of(report, method, budget, what):
+    """Over layers."""
+    layers = report["methods"][method][f"{budget:.2f}"]
+    return sum(layer[what] for layer in layers.values()) / len(layers)
+
+
+def table(report, what, scorers=True):
+    """Markdown: methods by budgets, then the scorer's layers."""
+    head = "| | " + " | ".join(f"{budget:.0%}" for budget in BUDGETS) + " |"
+    lines = [head, "|---" * (len(BUDGETS) + 1) + "|"]
+    for method in ("oracle", "scorer", "reuse", "recency", "random"):
+        if method not in report["methods"]:
+            continue
+        values = " | ".join(f"{mean_of(report, method, b, what):.3f}" for b in BUDGETS)
+        lines.append(f"| {method} | {values} |")
+    if scorers and "scorer" in report["methods"]:
+        for layer in report["methods"]["scorer"][f"{BUDGETS[0]:.2f}"]:
+            values = " | ".join(f"{report['methods']['scorer'][f'{b:.2f}'][layer][what]:.3f}"
+                                for b in BUDGETS)
+            lines.append(f"| scorer, layer {layer} | {values} |")
+    return "\n".join(lines)
