@@ -46,9 +46,12 @@ class DumpFolder {
   static Result<DumpFolder> create(const std::string& path) {
     std::error_code error;
     const bool is_new = std::filesystem::create_directory(path, error);
-    if (error || !std::filesystem::is_directory(path)) {
-      return make_error(Errc::invalid_argument, "%s: cannot make a folder: %s",
-                        printable(path).c_str(), error ? error.message().c_str() : "not a folder");
+    if (std::filesystem::exists(path) && !std::filesystem::is_directory(path)) {
+      return make_error(Errc::invalid_argument, "%s: not a folder", printable(path).c_str());
+    }
+    if (error) {
+      return make_error(Errc::invalid_argument, "%s: cannot make the folder: %s",
+                        printable(path).c_str(), error.message().c_str());
     }
     const bool is_empty = std::filesystem::is_empty(path, error);
     if (error || !is_empty) {

@@ -1,14 +1,13 @@
 """How much of what the model selects is in a kept set, by budget, layer and age of the set.
 
-A kept set is chosen at one token (the refresh) and serves the tokens after it: ages 0..63. It holds
-the first and the last chunks, so many more as the budget says by the order that is judged, and every
-chunk that completes later. Orders: `scorer` (maximum over the scorers), and to compare with
+A kept set is chosen at one token (the refresh) and serves the tokens after it: ages 0..63. The budget
+is a share of the chunks that exist at the refresh: the first and the last are always kept and count,
+the rest goes by the order that is judged. A chunk that completes later is kept and does not count.
+Orders: `scorer` (maximum over the scorers), and to compare with
   recency  the latest first              random  any
   reuse    the model's own indexers at the refresh, highest share of a layer's softmax first
   oracle   what will be selected in the interval, most mass first: no order can do better by much
 """
-
-import math
 
 import torch
 
@@ -88,13 +87,14 @@ def judge(document, labels, scorers, rows, tally, generator, recent, sink):
         forced = torch.zeros(n, dtype=torch.bool, device=row.device)
         forced[:-(-sink // ratio)] = True
         forced[max(n - -(-recent // ratio), 0):] = True
+        n_forced = int(forced.sum())
         tally.n_refreshes += 1
         for method, order in orders(document, labels, scorers, row, generator).items():
             best_first = torch.argsort(order.masked_fill(forced, -torch.inf), descending=True)
             for budget in BUDGETS:
                 kept = torch.ones(labels.n_chunks, dtype=torch.bool, device=row.device)
                 kept[:n] = forced
-                kept[best_first[:math.ceil(budget * n)]] = True
+                kept[best_first[:max(int(budget * n) - n_forced, 0)]] = True
                 for layer in document.layers:
                     top, mass = labels.top[layer][row:end].long(), labels.mass[layer][row:end]
                     hit, real = kept[top], mass > 0

@@ -40,9 +40,12 @@ def parse_arguments(arguments=None):
             ("min_layers", int, "layers that must agree"), ("interval", int, "tokens ahead"),
             ("max_pos", int, "positives of a row at most"),
             ("neg_ratio", float, "negatives for each positive"),
-            ("hard", int, "of the best scored wrong chunks, per row")):
+            ("hard", int, "of the best scored wrong chunks, per row"),
+            ("end_token", int, "an interval ends behind it; -1: none")):
         group.add_argument("--" + name.replace("_", "-"), type=kind,
                            default=getattr(Settings, name), help=text)
+    group.add_argument("--weigh", choices=("votes", "mass"), default=Settings.weigh,
+                       help="positives by")
     group = parser.add_argument_group("training")
     add = group.add_argument
     add("--steps", type=int, default=2000)
@@ -60,7 +63,7 @@ def parse_arguments(arguments=None):
     add("--validation", type=float, default=0.15, help="share of the documents")
     add("--evaluate-every", type=int, default=0, metavar="STEPS", help="0: at the end only")
     group = parser.add_argument_group("metrics")
-    group.add_argument("--recent", type=int, default=128, help="tokens that are always kept")
+    group.add_argument("--recent", type=int, default=64, help="tokens that are always kept")
     group.add_argument("--sink", type=int, default=16, help="first tokens, likewise")
     group.add_argument("--body-rows", type=int, default=8,
                        help="refreshes per validation document besides those at focus tokens")
@@ -300,7 +303,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     about, documents = read_dumps(args.dumps, device)
     settings = Settings(**{field: getattr(args, field) for field in (
-        "top_p", "min_layers", "interval", "max_pos", "neg_ratio", "hard")})
+        "top_p", "min_layers", "interval", "max_pos", "neg_ratio", "hard", "weigh", "end_token")})
     items = [Item(document, settings, args.focus_token) for document in documents]
     items = [item for item in items if item.is_usable()]
     n_rows = sum(item.document.n_rows for item in items)
