@@ -51,30 +51,40 @@ def orders(document, labels, scorers, row, generator):
 class Tally:
     """Sums over refreshes of one group: by method, budget and layer, per age."""
 
-    def __init__(self):
-        self.sums, self.n_refreshes = {}, 0
+    def __init__(self, layers):
+        self.layers, self.sums, self.count, self.n_refreshes = layers, {}, None, 0
 
-    def add(self, key, age, recall, mass):
-        """age, recall, mass [tokens]"""
-        if key not in self.sums:
-            self.sums[key] = torch.zeros(3, AGES, dtype=torch.float64)
-        one = torch.ones_like(recall)
-        self.sums[key].index_add_(1, age.cpu(), torch.stack((one, recall, mass)).double().cpu())
+    def add(self, method, age, recall, mass):
+        """age [tokens]; recall, mass [budgets, layers, tokens]"""
+        values = torch.stack((recall, mass)).double()
+        if method not in self.sums:
+            self.sums[method] = torch.zeros((*values.shape[:3], AGES), dtype=torch.float64,
+                                            device=values.device)
+        self.sums[method].index_add_(3, age, values)
+
+    def count_ages(self, age):
+        if self.count is None:
+            self.count = torch.zeros(AGES, dtype=torch.float64, device=age.device)
+        self.count.index_add_(0, age, torch.ones_like(age, dtype=torch.float64))
+        self.n_refreshes += 1
 
     def report(self):
         out = {"refreshes": self.n_refreshes, "methods": {}}
-        for (method, budget, layer), sums in self.sums.items():
-            count, recall, mass = sums
-            place = out["methods"].setdefault(method, {}).setdefault(f"{budget:.2f}", {})
-            n = count.clamp(min=1)
-            place[str(layer)] = {
-                "recall": float(recall.sum() / count.sum()),
-                "mass": float(mass.sum() / count.sum()),
-                "recall_by_age": [round(float(x), 4) if c else None
-                                  for x, c in zip(recall / n, count)],
-                "mass_by_age": [round(float(x), 4) if c else None
-                                for x, c in zip(mass / n, count)]}
+        count = self.count.tolist()
+        for method, sums in self.sums.items():
+            recall, mass = sums.tolist()
+            out["methods"][method] = {
+                f"{budget:.2f}": {str(layer): {
+                    "recall": sum(recall[b][l]) / sum(count), "mass": sum(mass[b][l]) / sum(count),
+                    "recall_by_age": by_age(recall[b][l], count),
+                    "mass_by_age": by_age(mass[b][l], count)}
+                    for l, layer in enumerate(self.layers)}
+                for b, budget in enumerate(BUDGETS)}
         return out
+
+
+def by_age(sums, count):
+    return [round(value / n, 4) if n else None for value, n in zip(sums, count)]
 
 
 def judge(document, labels, scorers, rows, tally, generator, recent, sink):
@@ -83,23 +93,24 @@ def judge(document, labels, scorers, rows, tally, generator, recent, sink):
     for row in rows:
         n = int(labels.visible(row[None]))
         end = int(labels.window_end(row[None]))
-        age = (labels.position[row:end] - labels.position[row])
+        age = labels.position[row:end] - labels.position[row]
         forced = torch.zeros(n, dtype=torch.bool, device=row.device)
         forced[:-(-sink // ratio)] = True
         forced[max(n - -(-recent // ratio), 0):] = True
         n_forced = int(forced.sum())
-        tally.n_refreshes += 1
+        top = torch.stack([labels.top[layer][row:end] for layer in document.layers]).long()
+        mass = torch.stack([labels.mass[layer][row:end] for layer in document.layers])
+        real = mass > 0
+        n_selected = real.sum(-1).clamp(min=1)
+        tally.count_ages(age)
         for method, order in orders(document, labels, scorers, row, generator).items():
             best_first = torch.argsort(order.masked_fill(forced, -torch.inf), descending=True)
-            for budget in BUDGETS:
-                kept = torch.ones(labels.n_chunks, dtype=torch.bool, device=row.device)
-                kept[:n] = forced
-                kept[best_first[:max(int(budget * n) - n_forced, 0)]] = True
-                for layer in document.layers:
-                    top, mass = labels.top[layer][row:end].long(), labels.mass[layer][row:end]
-                    hit, real = kept[top], mass > 0
-                    tally.add((method, budget, layer), age,
-                              (hit & real).sum(1) / real.sum(1).clamp(min=1), (hit * mass).sum(1))
+            kept = torch.ones(len(BUDGETS), labels.n_chunks, dtype=torch.bool, device=row.device)
+            kept[:, :n] = forced
+            for b, budget in enumerate(BUDGETS):
+                kept[b, best_first[:max(int(budget * n) - n_forced, 0)]] = True
+            hit = kept[:, top] & real  # [budgets, layers, tokens, k]
+            tally.add(method, age, hit.sum(-1) / n_selected, (hit * mass).sum(-1))
 
 
 def mean_of(report, method, budget, what):

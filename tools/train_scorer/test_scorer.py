@@ -241,7 +241,7 @@ class LabelsByDefinition(unittest.TestCase):
 
     def test_the_oracle_beats_all_and_everything_is_kept_at_a_full_budget(self):
         made = Labels(self.fake, self.settings)
-        tally = Tally()
+        tally = Tally(self.fake.layers)
         scorers = {layer: Scorer(self.about, 8, 2) for layer in self.fake.layers}
         with torch.no_grad():
             judge(self.fake, made, scorers, torch.tensor([30, 45, 60]), tally,

@@ -15,8 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dumps import pick_device, read_dumps
-from labels import Labels, Settings, sample
-from metrics import Tally, ensemble_logits, judge, mean_of, table
+from items import Item
+from labels import Settings, sample
+from metrics import ensemble_logits, mean_of
+from record import add_metric_arguments, evaluate, print_tables, write_record
 from scorer import PARTS, Scorer, score
 
 
@@ -62,44 +64,8 @@ def parse_arguments(arguments=None):
     add("--focus-share", type=float, default=0.4, help="of a batch, if a document has them")
     add("--validation", type=float, default=0.15, help="share of the documents")
     add("--evaluate-every", type=int, default=0, metavar="STEPS", help="0: at the end only")
-    group = parser.add_argument_group("metrics")
-    group.add_argument("--recent", type=int, default=64, help="tokens that are always kept")
-    group.add_argument("--sink", type=int, default=16, help="first tokens, likewise")
-    group.add_argument("--body-rows", type=int, default=8,
-                       help="refreshes per validation document besides those at focus tokens")
+    add_metric_arguments(parser)
     return parser.parse_args(arguments)
-
-
-class Rows:
-    """The rows of a document that can be asked: those from which something is left out."""
-
-    def __init__(self, document, focus_token):
-        visible = document.visible(torch.arange(document.n_rows))
-        useful = visible > document.about["top_k"]
-        is_focus = torch.zeros_like(useful)
-        if focus_token is not None:
-            is_focus = document.row_token == focus_token
-        self.focus = torch.nonzero(useful & is_focus)[:, 0]
-        self.body = torch.nonzero(useful & ~is_focus)[:, 0]
-
-    def draw(self, n, focus_share, generator):
-        n_focus = int(n * focus_share) if len(self.focus) else 0
-        parts = []
-        for pool, count in ((self.focus, n_focus), (self.body, n - n_focus)):
-            if count and len(pool):
-                parts.append(pool[torch.randint(len(pool), (count,), generator=generator,
-                                                device=pool.device)])
-        return torch.cat(parts)
-
-
-class Item:
-    def __init__(self, document, settings, focus_token):
-        self.document = document
-        self.labels = Labels(document, settings)
-        self.rows = Rows(document, focus_token)
-
-    def is_usable(self):
-        return len(self.rows.focus) + len(self.rows.body) > 0
 
 
 def make_scorers(about, items, args, device):
@@ -177,24 +143,6 @@ def weighted_bce(logits, target, weight):
     return (losses * weight).sum() / weight.sum().clamp(min=1e-6)
 
 
-def evaluate(items, scorers, args, device, body_rows=None):
-    """{"focus", "body"} reports over the documents."""
-    generator = torch.Generator(device=device).manual_seed(1)
-    tallies = {"focus": Tally(), "body": Tally()}
-    with torch.no_grad():
-        for item in items:
-            n_body = args.body_rows if body_rows is None else body_rows
-            body = item.rows.body
-            if n_body and len(body):
-                body = body[torch.linspace(0, len(body) - 1, n_body + 2, device=device).long()[1:-1]]
-            else:
-                body = body[:0]
-            for name, rows in (("focus", item.rows.focus), ("body", body)):
-                judge(item.document, item.labels, scorers, rows, tallies[name], generator,
-                      args.recent, args.sink)
-    return {name: tally.report() for name, tally in tallies.items() if tally.n_refreshes}
-
-
 def train(items, validation, scorers, args, device):
     generator = torch.Generator(device=device).manual_seed(args.seed)
     chooser = random.Random(args.seed)
@@ -252,49 +200,6 @@ def write_weights(path, scorers, ordinals, args, offset):
                                 for part in PARTS})
 
 
-def write_record(folder, record):
-    (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
-    lines = ["# Training record", "", f"Written by `tools/train_scorer/train.py`, {record['date']}.",
-             "", "| | |", "|---|---|"]
-    for name, value in (("model", record["model"]), ("data", "; ".join(record["notes"]) or "-"),
-                        ("documents", record["documents"]), ("rows", record["rows"]),
-                        ("scorers", record["scorers"]), ("settings", record["settings"]),
-                        ("steps", record["steps"]), ("seconds", record["seconds"]),
-                        ("device", record["device"]), ("logit offset", record["logit_offset"])):
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items())
-        lines.append(f"| {name} | {value} |")
-    lines += ["", "Loss (mean of 50 steps): " + ", ".join(
-        f"{entry['step']}: {entry['loss']:.4f}" for entry in thin(record["curve"], 12)), ""]
-    for name, report in record["metrics"].items():
-        lines += [f"## Validation documents, refreshes at {name} tokens ({report['refreshes']})", ""]
-        for what, text in (("recall", "Share of the chunks that the model's indexers select"),
-                           ("mass", "Softmax mass of the selection")):
-            lines += [f"{text} that is kept, mean over layers and ages 0..63, by budget:", "",
-                      table(report, what), ""]
-        lines += ["Recall by age at a budget of 10 %:", "", by_age(report), ""]
-    (folder / "training.md").write_text("\n".join(lines).rstrip() + "\n")
-
-
-def by_age(report):
-    ages = (0, 1, 3, 7, 15, 31, 47, 63)
-    lines = ["| age | " + " | ".join(map(str, ages)) + " |", "|---" * (len(ages) + 1) + "|"]
-    for method in ("oracle", "scorer", "reuse", "recency", "random"):
-        layers = report["methods"].get(method, {}).get("0.10", {})
-        cells = []
-        for age in ages:
-            values = [layer["recall_by_age"][age] for layer in layers.values()]
-            values = [value for value in values if value is not None]
-            cells.append(f"{sum(values) / len(values):.3f}" if values else "-")
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def thin(entries, n):
-    step = max(len(entries) // n, 1)
-    return entries[step - 1::step]
-
-
 def main():
     args = parse_arguments()
     torch.manual_seed(args.seed)
@@ -331,8 +236,7 @@ def main():
         "steps": steps, "seconds": round(seconds, 1), "logit_offset": round(offset, 4),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "curve": curve, "before": before, "metrics": metrics})
-    for name, report in metrics.items():
-        print(f"{name}: recall\n{table(report, 'recall')}\nmass\n{table(report, 'mass')}")
+    print_tables(metrics)
 
 
 if __name__ == "__main__":
