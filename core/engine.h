@@ -23,7 +23,7 @@ struct EngineOptions {
   std::string modules_folder;  ///< where bare names resolve, unless [modules] path says otherwise
   LogSink log;
   bool all_logits = false;  ///< keep the logits of every row of a step, not of each sequence's last
-  /// Keep what scorers read in these layers, index queries too, of every row (Attention::keep).
+  /// Keep what scorers read in these layers, queries too, of every row; -1: see Attention::keep.
   std::vector<std::int32_t> kept_layers;
   bool rehearsal = false;  ///< count memory and take none: nothing may be run then
 };

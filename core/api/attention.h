@@ -36,8 +36,8 @@ class Attention : public Module {
 
   /// What Host::staging() is for, if it is there when carve is called.   Thread: [startup]
   virtual StagedShape staged(const SessionShape& shape) const noexcept = 0;
-  /// Before carve: keeps vectors of these layers for scorers, as StepView::keep says; `queries`:
-  /// those of the model's indexer too. Errors: a layer without index keys.   Thread: [startup]
+  /// Before carve: keeps vectors of these layers (-1: all with index keys) for scorers, as
+  /// StepView::keep says; `queries`: the indexer's too. Errors: a layer without.  Thread: [startup]
   virtual Status keep(std::span<const std::int32_t> layers, bool queries) noexcept = 0;
   /// Errors: a layer without index keys.
   virtual Status scored_layer(std::int32_t layer, ScoredLayer& out) const noexcept = 0;

@@ -99,8 +99,11 @@ class AttentionCsa final : public Attention {
 
   Status keep(std::span<const std::int32_t> layers, bool queries) noexcept override {
     for (const std::int32_t layer : layers) {
-      EBB_TRY(check_scored(layer));
-      layers_[static_cast<std::size_t>(layer)].is_kept = true;
+      if (layer >= 0) EBB_TRY(check_scored(layer));
+      for (std::size_t i = 0; i < layers_.size(); ++i) {
+        const bool is_meant = layer < 0 || static_cast<std::size_t>(layer) == i;
+        if (is_meant && layers_[i].ratio == 4) layers_[i].is_kept = true;
+      }
     }
     keeps_queries_ = queries;
     return ok_status();

@@ -17,6 +17,7 @@ void add_plan(CLI::App& app, int& status);
 void add_replay(CLI::App& app, int& status);
 void add_eval(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
+void add_dump(CLI::App& app, int& status);
 
 /// The parts of `eval`.
 void add_eval_logits(CLI::App& eval, int& status);

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   add_replay(app, status);
   add_eval(app, status);
   add_bench(app, status);
+  add_dump(app, status);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;

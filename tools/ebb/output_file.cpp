@@ -54,6 +54,18 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
   return write_all(descriptor_, bytes, temporary_);
 }
 
+Status OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<::off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(temporary_, "write", Errc::io);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::uint64_t>(n);
+  }
+  return ok_status();
+}
+
 Status OutputFile::commit() {
   if (::fsync(descriptor_) != 0) return system_error(temporary_, "write", Errc::io);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return open_error(path_);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ class OutputFile {
   ~OutputFile();
 
   Status write(std::span<const std::byte> bytes);
+  /// At a byte of the file; what is written nowhere reads as zeros.
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   Status commit();
 
  private:

@@ -70,12 +70,17 @@ Result<Manifest> load_manifest(const SessionArgs& args) {
 
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
                                             bool all_logits, bool rehearsal) {
-  LogGate gate(args.verbose);
   EngineOptions options;
-  options.modules_folder = modules_folder();
-  options.log = gate.sink();
   options.all_logits = all_logits;
   options.rehearsal = rehearsal;
+  return open_engine(manifest, args, std::move(options));
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
+                                            EngineOptions options) {
+  LogGate gate(args.verbose);
+  options.modules_folder = modules_folder();
+  options.log = gate.sink();
   EBB_ASSIGN(std::unique_ptr<Engine> engine, Engine::open(manifest, options));
   gate.release();
   return engine;

@@ -45,6 +45,9 @@ Result<Manifest> load_manifest(const SessionArgs& args);
 /// `all_logits`, `rehearsal`: see EngineOptions.
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
                                             bool all_logits = false, bool rehearsal = false);
+/// The options' modules_folder and log are filled in.
+Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
+                                            EngineOptions options);
 
 /// Whether a prompt can be fed: invalid_argument if it is empty, longer than max_context or holds
 /// an id outside the vocabulary.

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Takes the indexers' weights out of a GGUF model, as a start for scorers (`train.py --init`): a
+scorer has the form of the model's own indexer, down to the query latent that it shares with the
+attention.
+"""
+
+import argparse
+import re
+
+import gguf
+import torch
+from gguf.quants import dequantize
+from safetensors.torch import save_file
+
+TAKEN = {"attn_q_a.weight": "wq_a.weight", "attn_q_a_norm.weight": "q_norm_weight",
+         "indexer.attn_q_b.weight": "wq_b.weight", "indexer.proj.weight": "weights_proj.weight"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("model", metavar="MODEL.gguf", help="split models: every part", nargs="+")
+    parser.add_argument("-o", "--output", required=True, metavar="INIT.safetensors")
+    args = parser.parse_args()
+    found = {}
+    for path in args.model:
+        for tensor in gguf.GGUFReader(path).tensors:
+            match = re.fullmatch(r"blk\.(\d+)\.(.+)", tensor.name)
+            if match and match[2] in TAKEN:
+                values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
+                found[int(match[1]), TAKEN[match[2]]] = values.contiguous()
+    layers = sorted(layer for layer, part in found if part == "wq_b.weight")
+    tensors = {f"layer_{layer}.{part}": found[layer, part]
+               for layer in layers for part in TAKEN.values()}
+    if not tensors:
+        raise SystemExit(f"{args.model[0]}: no layer has an indexer")
+    save_file(tensors, args.output)
+    print(f"{args.output}: indexers of layers {layers}")
+
+
+if __name__ == "__main__":
+    main()

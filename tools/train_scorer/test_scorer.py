@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""The trainer's arithmetic against reference.py, and a training run on a planted pattern.
+
+Exit status 77, "skipped", where PyTorch or NumPy is missing: what was not tested is said.
+"""
+
+import importlib.util
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCORERS = HERE.parents[1] / "config" / "demo" / "scorers.safetensors"
+
+
+def has(module):
+    return importlib.util.find_spec(module) is not None
+
+
+if not has("numpy"):
+    print("SKIPPED: no NumPy: nothing of the trainer was tested")
+    sys.exit(77)
+
+import numpy as np  # noqa: E402
+
+import reference  # noqa: E402
+
+HAS_TORCH = has("torch")
+HAS_FILES = HAS_TORCH and has("safetensors")
+if HAS_TORCH:
+    import torch
+
+    import scorer as scorer_module
+    from labels import Labels, Settings, sample
+    from metrics import Tally, judge
+    from scorer import Scorer, hadamard, score
+
+
+def about_of(d_model, d, n_pairs, transformed=False, n_heads=4, top_k=5, layers=(2, 4, 6)):
+    frequency = reference.yarn_frequencies(160000, n_pairs, 16, 65536, 32, 1)
+    return {"d_model": d_model, "d": d, "transformed": transformed, "ratio": 4, "top_k": top_k,
+            "n_heads": n_heads, "weight_scale": (d * n_heads) ** -0.5, "model": "none",
+            "ebb_dump": 1, "layers": [{"layer": layer, "ordinal": i}
+                                      for i, layer in enumerate(layers)],
+            "rope": {"n_pairs": n_pairs, "frequency": list(frequency)}}
+
+
+class Reference(unittest.TestCase):
+    """The reference itself, in cases that can be told by hand."""
+
+    def test_hadamard_is_orthonormal_and_symmetric(self):
+        h = reference.hadamard_matrix(64)
+        self.assertTrue(np.allclose(h @ h, np.eye(64)))
+
+    def test_yarn_keeps_the_fast_pairs_and_divides_the_slow_ones(self):
+        plain = reference.yarn_frequencies(160000, 32, 1, 65536, 32, 1)
+        yarn = reference.yarn_frequencies(160000, 32, 16, 65536, 32, 1)
+        self.assertTrue(np.array_equal(yarn[:16], plain[:16]))  # 15 is the ramp's foot
+        self.assertTrue(np.allclose(yarn[25:], plain[25:] / 16, rtol=1e-12))
+        self.assertTrue(np.allclose(yarn[20], plain[20] * (0.5 + 0.5 / 16)))
+
+    def test_one_head_is_a_clipped_product(self):
+        keys = np.array([[1.0, 0, 0, 0], [-1, 0, 0, 0], [0, 2, 0, 0]])
+        weights = {"wq_a.weight": [[1, 0], [0, 1]], "q_norm_weight": [1, 1],
+                   "wq_b.weight": [[1, 0], [0, 1], [0, 0], [0, 0]], "weights_proj.weight": [[4, 0]]}
+        # The latent [3, 4] has the root mean square sqrt(12.5); weight 4 * 3 / sqrt(4 * 1) = 6.
+        got = reference.scorer_logits(weights, np.array([3.0, 4.0]), 7, keys, [1.0], False)
+        self.assertTrue(np.allclose(got, np.array([6 * 3, 0, 6 * 8]) / np.sqrt(12.5)))
+
+    def test_a_prefix_is_the_shortest_that_holds_the_mass(self):
+        logits = np.log([0.1, 0.4, 0.3, 0.2])
+        self.assertEqual(reference.golden_prefix(logits, 4, 0.6), [1, 2])
+        self.assertEqual(reference.golden_prefix(logits, 4, 0.4 - 1e-9), [1])
+        self.assertEqual(reference.golden_prefix(logits, 2, 0.6), [1, 2])
+        self.assertEqual(reference.golden_prefix(logits[:1], 4, 0.6), [0])
+
+
+@unittest.skipUnless(SCORERS.is_file(), "no scorers of the demo model here")
+class BundledScorers(unittest.TestCase):
+    def test_names_and_shapes(self):
+        data = SCORERS.read_bytes()
+        size, = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + size])
+        header.pop("__metadata__", None)
+        names = {name.rsplit(".l", 1)[0] for name in header}
+        self.assertEqual(names, {"retrievers"})
+        for prefix in {name.split(".")[1] for name in header}:
+            part = {name.split(".", 2)[2]: entry["shape"] for name, entry in header.items()
+                    if name.split(".")[1] == prefix}
+            rank, d_model = part["wq_a.weight"]
+            n_heads = part["weights_proj.weight"][0]
+            self.assertEqual(d_model, 256)
+            self.assertEqual(part, {"wq_a.weight": [rank, 256], "wq_b.weight": [64 * n_heads, rank],
+                                    "q_norm_weight": [rank], "weights_proj.weight": [n_heads, 256]})
+
+
+@unittest.skipUnless(HAS_TORCH, "no PyTorch")
+class Forward(unittest.TestCase):
+    def test_hadamard_is_that_of_the_definition(self):
+        x = np.random.default_rng(1).normal(size=(3, 5, 128))
+        got = hadamard(torch.tensor(x)).numpy()
+        self.assertTrue(np.allclose(got, x @ reference.hadamard_matrix(128), atol=1e-12))
+
+    def test_logits_are_those_of_the_reference(self):
+        rng = np.random.default_rng(2)
+        for d_model, d, n_pairs, rank, n_heads, transformed in (
+                (256, 64, 16, 48, 6, False), (96, 128, 32, 32, 3, True), (64, 64, 32, 16, 1, False)):
+            about = about_of(d_model, d, n_pairs, transformed)
+            torch.manual_seed(d)
+            scorer = Scorer(about, rank, n_heads)
+            with torch.no_grad():
+                scorer.q_norm_weight.copy_(torch.rand(rank) + 0.5)
+            weights = {name: value.numpy() for name, value in scorer.state_dict().items()}
+            self.assertEqual(set(weights), set(scorer_module.PARTS))
+            position = np.array([0, 1, 4095, 65536, 262143])
+            hidden = rng.normal(size=(len(position), d_model)).astype(np.float32)
+            keys = rng.normal(size=(40, d)).astype(np.float32)
+            with torch.no_grad():
+                q, weight = scorer.queries(torch.tensor(hidden), torch.tensor(position))
+                got = score(q, weight, torch.tensor(keys)).numpy()
+                own = score(q, weight, torch.tensor(keys).expand(len(position), -1, -1)).numpy()
+            self.assertTrue(np.allclose(got, own, atol=1e-6))
+            for row, pos in enumerate(position):
+                expected = reference.scorer_logits(weights, hidden[row].astype(np.float64), int(pos),
+                                                   keys.astype(np.float64), about["rope"]["frequency"],
+                                                   transformed)
+                self.assertTrue(np.all(np.abs(got[row] - expected) < 1e-4 * (1 + np.abs(expected))))
+
+
+class Fake:
+    """A document as dumps.Document is, with random vectors."""
+
+    def __init__(self, about, position, n_chunks, seed, tokens=None):
+        rng = np.random.default_rng(seed)
+        self.about, self.id = about, f"fake {seed}"
+        self.layers = [layer["layer"] for layer in about["layers"]]
+        self.position = torch.tensor(position)
+        self.row_token = torch.tensor(tokens if tokens is not None else [9] * len(position))
+        n, heads, d = len(position), about["n_heads"], about["d"]
+        self.data = {layer: [torch.tensor(rng.normal(size=shape, scale=2), dtype=torch.float32)
+                             for shape in ((n, about["d_model"]), (n_chunks, d), (n, heads, d),
+                                           (n, heads))] for layer in self.layers}
+
+    def hidden(self, layer, rows):
+        return self.data[layer][0][rows]
+
+    def keys(self, layer):
+        return self.data[layer][1]
+
+    def index(self, layer, rows):
+        return self.data[layer][2][rows], self.data[layer][3][rows] * self.about["weight_scale"]
+
+    def visible(self, rows):
+        return (self.position[rows] + 1) // self.about["ratio"]
+
+    n_rows = property(lambda self: len(self.position))
+    n_chunks = property(lambda self: len(self.data[self.layers[0]][1]))
+
+
+@unittest.skipUnless(HAS_TORCH, "no PyTorch")
+class LabelsByDefinition(unittest.TestCase):
+    END = 1
+
+    def setUp(self):
+        position = list(range(0, 60, 3)) + list(range(60, 120))  # thin, then every token
+        tokens = [9] * len(position)
+        tokens[40] = self.END
+        self.about = about_of(16, 8, 2)
+        self.fake = Fake(self.about, position, 30, 3, tokens)
+        self.settings = Settings(min_layers=2, interval=16, end_token=self.END, max_pos=6, hard=3)
+        self.rows = [0, 5, 10, 19, 25, 39, 40, 41, 70, 79]
+
+    def brute(self, row):
+        """{layer: prefix} of a row."""
+        visible = int(self.fake.visible(torch.tensor([row])))
+        out = {}
+        for layer in self.fake.layers:
+            q, weight = self.fake.index(layer, torch.tensor([row]))
+            logits = reference.native_logits(q[0].double().numpy(), weight[0].double().numpy(), 1.0,
+                                             self.fake.keys(layer)[:visible].double().numpy())
+            out[layer] = (reference.golden_prefix(logits, 5, 0.6) if visible else [], logits)
+        return out
+
+    def interval(self, row):
+        tokens, position = self.fake.row_token.tolist(), self.fake.position.tolist()
+        for other in range(row, len(position)):
+            if position[other] >= position[row] + 16:
+                break
+            yield other
+            if tokens[other] == self.END:
+                break
+
+    def test_unions_votes_and_masses(self):
+        made = Labels(self.fake, self.settings)
+        votes, mass = made.union(torch.tensor(self.rows))
+        for i, row in enumerate(self.rows):
+            expected, weighed = {}, {}
+            visible = int(self.fake.visible(torch.tensor([row])))
+            interval = list(self.interval(row))
+            for other in interval:
+                brute = self.brute(other)
+                count = {}
+                for prefix, _ in brute.values():
+                    for chunk in prefix:
+                        count[chunk] = count.get(chunk, 0) + 1
+                for chunk, vote in count.items():
+                    if vote < 2 or chunk >= visible:
+                        continue
+                    expected[chunk] = max(expected.get(chunk, 0), vote)
+                    for _, logits in brute.values():
+                        best = np.sort(logits)[::-1][:5]
+                        if logits[chunk] >= best[-1]:
+                            share = np.exp(logits[chunk]) / np.exp(best).sum()
+                            weighed[chunk] = weighed.get(chunk, 0) + share / len(interval)
+            got = {c: int(v) for c, v in enumerate(votes[i]) if v > 0}
+            self.assertEqual(got, expected, f"row {row}")
+            for chunk, value in weighed.items():
+                self.assertAlmostEqual(float(mass[i, chunk]), value, places=4)
+
+    def test_samples_are_labelled_right_and_exist(self):
+        made = Labels(self.fake, self.settings)
+        rows = torch.tensor(self.rows)
+        wrong = torch.rand(len(rows), 30)
+        ids, target, weight = sample(made, rows, torch.Generator().manual_seed(1), wrong)
+        votes, _ = made.union(rows)
+        for i in range(len(rows)):
+            real = weight[i] > 0
+            positive = ids[i][real & (target[i] == 1)].tolist()
+            negative = ids[i][real & (target[i] == 0)].tolist()
+            golden = {c for c, v in enumerate(votes[i]) if v > 0}
+            visible = int(self.fake.visible(rows[i:i + 1]))
+            self.assertEqual(len(positive), min(len(golden), 6))
+            self.assertEqual(len(set(positive)), len(positive))
+            self.assertLessEqual(set(positive), golden)
+            self.assertLessEqual(set(negative), set(range(visible)) - golden)
+            hardest = sorted(set(range(visible)) - golden, key=lambda c: -wrong[i, c])[:3]
+            self.assertLessEqual(set(hardest), set(negative))
+
+    def test_the_oracle_beats_all_and_everything_is_kept_at_a_full_budget(self):
+        made = Labels(self.fake, self.settings)
+        tally = Tally(self.fake.layers)
+        scorers = {layer: Scorer(self.about, 8, 2) for layer in self.fake.layers}
+        with torch.no_grad():
+            judge(self.fake, made, scorers, torch.tensor([30, 45, 60]), tally,
+                  torch.Generator().manual_seed(1), recent=4, sink=4)
+        report = tally.report()
+        self.assertEqual(report["refreshes"], 3)
+        for layer in map(str, self.fake.layers):
+            for budget in ("0.25", "0.50"):
+                for what in ("recall", "mass"):
+                    values = {method: report["methods"][method][budget][layer][what]
+                              for method in report["methods"]}
+                    self.assertEqual(set(values), {"oracle", "scorer", "reuse", "recency", "random"})
+                    self.assertTrue(all(0 <= value <= 1 for value in values.values()))
+            total = sum(report["methods"]["oracle"][f"{b:.2f}"][layer]["mass"] for b in (0.25, 0.5))
+            for method in ("scorer", "reuse", "recency", "random"):
+                other = sum(report["methods"][method][f"{b:.2f}"][layer]["mass"] for b in (0.25, 0.5))
+                self.assertGreater(total, other - 0.1, method)
+
+
+@unittest.skipUnless(HAS_FILES, "no PyTorch or no safetensors package")
+class Training(unittest.TestCase):
+    """Chunks whose key points where the hidden vector does are what the model selects."""
+
+    def plant(self, folder):
+        from safetensors.torch import save_file
+        about = about_of(16, 8, 1, n_heads=2, top_k=4, layers=(2, 4))
+        # Still dims alone, so that the rope has nothing to hide.
+        about |= {"weight_scale": 1.0, "documents": []}
+        generator = torch.Generator().manual_seed(5)
+        mixing = torch.randn(8, 16, generator=generator) / 2
+        mixing[3:] = 0
+        mixing[:, 0] = 0
+        for number in range(8):
+            n = 320
+            hidden = torch.randn(n // 2, 16, generator=generator).repeat_interleave(2, 0)
+            hidden[:, 0] = 3  # real ones have a mean too: head weights have no other constant
+            keys = torch.randn(n // 4, 8, generator=generator)
+            keys[:, 3:] = 0
+            tensors = {"positions": torch.arange(n), "tokens": torch.full((n,), 9).int()}
+            for layer in (2, 4):
+                tensors |= {f"hidden_layer_{layer}": hidden.clone(),
+                            f"keys_layer_{layer}": keys.clone(),
+                            f"index_q_layer_{layer}":
+                                (hidden @ mixing.T)[:, None].repeat(1, 2, 1).contiguous(),
+                            f"index_weight_layer_{layer}": torch.ones(n, 2)}
+            name = f"{number:06}.safetensors"
+            save_file(tensors, str(folder / name))
+            about["documents"].append({"id": f"d{number}", "file": name})
+        (folder / "dump.json").write_text(json.dumps(about))
+
+    def test_a_planted_pattern_is_learned_and_written(self):
+        import train
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            self.plant(folder)
+            argv = sys.argv
+            sys.argv = ["train.py", name, "-o", str(folder / "out"), "--rank", "16", "--heads", "8",
+                        "--min-layers", "1", "--interval", "2", "--steps", "150", "--rows", "32",
+                        "--documents", "2", "--lr", "3e-2", "--hard", "2", "--device", "cpu", "--recent", "4",
+                        "--sink", "4", "--validation", "0.25", "--dtype", "bf16", "--warmup", "5"]
+            try:
+                train.main()
+            finally:
+                sys.argv = argv
+            record = json.loads((folder / "out" / "training.json").read_text())
+            losses = [entry["loss"] for entry in record["curve"]]
+            self.assertLess(losses[-1], losses[0])
+            recall = {method: train.mean_of(record["metrics"]["body"], method, 0.25, "recall")
+                      for method in ("scorer", "random", "recency")}
+            self.assertGreater(recall["scorer"], recall["random"] + 0.2, recall)
+            self.assertGreater(recall["scorer"], recall["recency"] + 0.2, recall)
+            from safetensors.torch import load_file
+            written = load_file(str(folder / "out" / "scorer.safetensors"))
+            self.assertEqual({key: tuple(value.shape) for key, value in written.items()}, {
+                f"retrievers.l{j}.{part}": shape for j in (0, 1) for part, shape in (
+                    ("wq_a.weight", (16, 16)), ("wq_b.weight", (64, 16)), ("q_norm_weight", (16,)),
+                    ("weights_proj.weight", (8, 16)))})
+            self.assertTrue(all(value.dtype == torch.bfloat16 for value in written.values()))
+            self.assertIn("| scorer |", (folder / "out" / "training.md").read_text())
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    for test, why in result.skipped:
+        print(f"SKIPPED: {test}: {why}")
+    sys.exit(77 if result.skipped else 0)
