@@ -50,12 +50,13 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   extern __shared__ float4 memory[];
   auto& s = *reinterpret_cast<Shared<kWidth, kHeads>*>(memory);
   using S = Sums<kWidth, kHeads>;
-  wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int split = blockIdx.x, first_head = blockIdx.y * kHeads, row = blockIdx.z;
   // Loaded together; what stands in rows past n_rows is not used.
-  const int n_rows = *a.step.n_rows, seq = a.step.seq[row];
-  const Keys keys(a, row);
+  const int n_rows = of_step(a.step.n_rows), seq = of_step(a.step.seq + row);
+  const std::int32_t pos = of_step(a.step.pos + row);
+  wait_for_inputs();
+  const Keys keys(a, row, pos);
   if (row >= n_rows || split >= keys.n_splits) return;
   S sums;
   const float factor =
@@ -92,11 +93,12 @@ __global__ void __launch_bounds__(kWidth / 2)
   __shared__ Factors factors[kMaxSplits];
   __shared__ float total;
   static_assert(kMaxSplits <= kWarp);
-  wait_for_inputs();
   const AttendArgs& a = plan.args;
   const int head = blockIdx.x, row = blockIdx.y;
-  const int n_rows = *a.step.n_rows;
-  const Keys keys(a, row);
+  const int n_rows = of_step(a.step.n_rows);
+  const std::int32_t pos = of_step(a.step.pos + row);
+  wait_for_inputs();
+  const Keys keys(a, row, pos);
   if (row >= n_rows) return;
   const std::int64_t slot = (static_cast<std::int64_t>(row) * a.n_heads + head) * kMaxSplits;
   const int dim = threadIdx.x * 2;
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   const AttendArgs& a = plan.args;
   const int first_head = blockIdx.x * kHeads, row = blockIdx.y;
   if (row >= *a.step.n_rows) return;
-  const Keys keys(a, row);
+  const Keys keys(a, row, a.step.pos[row]);
   const int seq = a.step.seq[row];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   S all{};

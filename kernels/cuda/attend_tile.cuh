@@ -41,8 +41,7 @@ struct Keys {
   std::int32_t window_first, n_window, n_keys, n_tiles, n_splits;
   const std::int32_t* ids;
 
-  __device__ Keys(const AttendArgs& a, int row) {
-    const std::int32_t pos = a.step.pos[row];
+  __device__ Keys(const AttendArgs& a, int row, std::int32_t pos) {
     window_first = window_begin(pos, a.window);
     n_window = pos - window_first + 1;
     n_keys = n_window;

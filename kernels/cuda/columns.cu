@@ -12,8 +12,8 @@ __global__ void __launch_bounds__(kSplitThreads)
     split_kernel(const float* x, int n_in, Order order, const std::int32_t* n_rows,
                  RowVectors vectors, Columns columns) {
   __shared__ float memory[2][32];
+  const std::int64_t n = static_cast<std::int64_t>(of_step(n_rows)) * vectors.n;
   wait_for_inputs();
-  const std::int64_t n = static_cast<std::int64_t>(*n_rows) * vectors.n;
   int turn = 0;
   for (std::int64_t i = blockIdx.x; i < n; i += gridDim.x) {
     const std::int64_t v = i / vectors.n * vectors.stride + vectors.first + i % vectors.n;

@@ -41,6 +41,59 @@ __device__ __forceinline__ std::uint32_t half_pair(float a, float b, float& rest
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+__device__ __forceinline__ float largest_magnitude(float4 v) {
+  return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+/// 2^e with 2^13 <= largest * 2^e < 2^14, kept where both it and its inverse are normal.
+struct ColumnScale {
+  float factor, inverse;
+
+  __device__ __forceinline__ explicit ColumnScale(float largest) {
+    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+    const int e = min(max(13 - exponent, -126), 126);
+    factor = __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
+    inverse = __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
+  }
+};
+
+__device__ __forceinline__ float4 scaled(float4 v, float factor) {
+  return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+}
+
+/// Splits values n .. n + 3 of a vector into its columns.
+__device__ __forceinline__ void split_quad(float4 v, float factor, int n, int n_in, Order order,
+                                           int n_columns, __half* values) {
+  v = scaled(v, factor);
+  float4 rest;
+  const int place = column_place(order, n);
+  uint2 bits = make_uint2(half_pair(v.x, v.y, rest.x, rest.y), half_pair(v.z, v.w, rest.z, rest.w));
+  *reinterpret_cast<uint2*>(values + place) = bits;
+  if (n_columns == 2) {
+    float4 nothing;
+    bits = make_uint2(half_pair(rest.x, rest.y, nothing.x, nothing.y),
+                      half_pair(rest.z, rest.w, nothing.z, nothing.w));
+    *reinterpret_cast<uint2*>(values + n_in + place) = bits;
+  }
+}
+
+/// Does the same for the sum of 16 values; neighbouring lanes have neighbouring quads.
+__device__ __forceinline__ void split_sum(float4 v, float factor, int n, int n_in, int n_columns,
+                                          __half* sums) {
+  v = scaled(v, factor);
+  float sum = (v.x + v.y) + (v.z + v.w);
+  sum += __shfl_xor_sync(kAllLanes, sum, 1);
+  sum += __shfl_xor_sync(kAllLanes, sum, 2);
+  if (n % kSumValues != 0) return;
+  sum *= 1.0f / kSumValues;
+  const __half high = __float2half_rn(sum);
+  const int at = sum_place(n / kSumValues);
+  sums[at] = high;
+  if (n_columns == 2) {
+    sums[n_in / kSumValues + at] = __float2half_rn(sum - __half2float(high));
+  }
+}
+
 /// Splits x, n_in values (a multiple of 256), by a whole block of whole warps. `values` are its
 /// columns, one after another, `sums` theirs (nullptr: not wanted); `memory` holds 32 floats.
 /// Returns the inverse of the scale, to every thread. Ends without a barrier.
@@ -51,54 +104,22 @@ __device__ inline float split_vector(const float* x, int n_in, Order order, int 
                                      __half* values, __half* sums, float* memory) {
   const int n_quads = n_in / 4, threads = static_cast<int>(blockDim.x);
   float largest = 0;
-#pragma unroll 4
+#pragma unroll 8
   for (int q = threadIdx.x; q < n_quads; q += threads) {
-    const float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
-    largest = fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), largest);
+    largest = fmaxf(largest_magnitude(*reinterpret_cast<const float4*>(x + 4 * q)), largest);
   }
   largest = warp_max(largest);
   if (threadIdx.x % kWarp == 0) memory[threadIdx.x / kWarp] = largest;
   __syncthreads();
   const int lane = threadIdx.x % kWarp;
-  largest = warp_max(lane < threads / kWarp ? memory[lane] : 0.0f);
-  // 2^e with 2^13 <= largest * 2^e < 2^14, kept where both it and its inverse are normal.
-  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-  const int e = min(max(13 - exponent, -126), 126);
-  const float scale = __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
+  const ColumnScale scale(warp_max(lane < threads / kWarp ? memory[lane] : 0.0f));
 #pragma unroll 2
   for (int q = threadIdx.x; q < n_quads; q += threads) {  // whole warps have a q
-    float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
-    v.x *= scale;
-    v.y *= scale;
-    v.z *= scale;
-    v.w *= scale;
-    float4 rest;
-    const int place = column_place(order, 4 * q);
-    uint2 bits =
-        make_uint2(half_pair(v.x, v.y, rest.x, rest.y), half_pair(v.z, v.w, rest.z, rest.w));
-    *reinterpret_cast<uint2*>(values + place) = bits;
-    if (n_columns == 2) {
-      float4 nothing;
-      bits = make_uint2(half_pair(rest.x, rest.y, nothing.x, nothing.y),
-                        half_pair(rest.z, rest.w, nothing.z, nothing.w));
-      *reinterpret_cast<uint2*>(values + n_in + place) = bits;
-    }
-    if (sums != nullptr) {
-      float sum = (v.x + v.y) + (v.z + v.w);
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
-      if (q % 4 == 0) {
-        sum *= 1.0f / kSumValues;
-        const __half high = __float2half_rn(sum);
-        const int at = sum_place(q / 4);
-        sums[at] = high;
-        if (n_columns == 2) {
-          sums[n_in / kSumValues + at] = __float2half_rn(sum - __half2float(high));
-        }
-      }
-    }
+    const float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
+    split_quad(v, scale.factor, 4 * q, n_in, order, n_columns, values);
+    if (sums != nullptr) split_sum(v, scale.factor, 4 * q, n_in, n_columns, sums);
   }
-  return __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
+  return scale.inverse;
 }
 
 }  // namespace ebb::cuda

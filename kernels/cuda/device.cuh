@@ -16,12 +16,21 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Blocks until everything that earlier kernels of the stream wrote can be read. Every kernel calls
 /// it first, in every block: a kernel that left without waiting would let its successor run before
-/// its predecessor has ended. The successor is set up from here on.
+/// its predecessor has ended. The successor is set up from here on; before it waits, it may read
+/// what the kernels before this one wrote. (Setting it up before this kernel waits would bring more
+/// weights early, but made steps of one row 7 % slower.)
 __device__ __forceinline__ void wait_for_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+/// Reads what describes the step. It is there before the first kernel of a plan begins, so it may
+/// be read before wait_for_inputs: a load that others depend on then costs nothing.
+template <class T>
+__device__ __forceinline__ T of_step(const T* at) {
+  return __ldcg(at);
 }
 
 /// Asks for the line at `at` to be brought to the L2 cache. What never changes, weights, can be

@@ -13,6 +13,7 @@
 #include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/experts_pieces.cuh"
+#include "kernels/cuda/experts_row.h"
 #include "kernels/cuda/tensor_product.h"
 
 namespace ebb::cuda {
@@ -183,11 +184,6 @@ class Run {
     const auto job = [this](bool shared) {
       return Job{shared, &weights(shared).gate, &weights(shared).up, false, args_.hidden};
     };
-    if (args_.routed.gate.type == args_.routed.up.type &&
-        args_.shared.gate.type == args_.shared.up.type &&
-        can_join(launch, args_.routed.gate, args_.shared.gate)) {
-      return joined(launch, job(false), job(true));
-    }
     for (const bool shared : {false, true}) {
       const Job gate_up = job(shared);
       cudaError_t error = cudaSuccess;
@@ -217,21 +213,8 @@ class Run {
   cudaError_t partial(const Launch& launch) const {
     const Job routed{false, &args_.routed.down, nullptr, true, args_.partial};
     const Job shared{true, &args_.shared.down, nullptr, true, args_.partial};
-    if (can_join(launch, *routed.weight, *shared.weight)) return joined(launch, routed, shared);
     if (const cudaError_t error = product(launch, routed)) return error;
     return product(launch, shared);
-  }
-
-  bool can_join(const Launch& launch, const Weight& routed, const Weight& shared) const {
-    return rows_ == 1 && std::max(d_, f_) <= kMaxOwnSplit &&
-           (routed.type == DType::iq2_xxs || routed.type == DType::q2_k) &&
-           shared.type == DType::q8_0 && on_tensor_units(launch, routed) &&
-           on_tensor_units(launch, shared);
-  }
-
-  cudaError_t joined(const Launch& launch, const Job& routed, const Job& shared) const {
-    return tensor_products(launch, routed.weight->type, tensor_job(launch, routed, true),
-                           args_.n_used, tensor_job(launch, shared, true), 1);
   }
 
   cudaError_t product(const Launch& launch, const Job& job) const {
@@ -346,7 +329,10 @@ std::size_t experts_workspace(const ExpertsArgs& args, Precision precision) {
 }
 
 cudaError_t experts(const Launch& launch, const ExpertsArgs& args, Precision precision,
-                    bool with_sum) {
+                    bool with_sum, bool x_settled) {
+  if (launch.tensor_units && experts_row_suits(args, launch.largest_shared)) {
+    return experts_row(launch, args, precision, x_settled);
+  }
   return Run(args, precision, launch.workspace).run(launch, with_sum);
 }
 

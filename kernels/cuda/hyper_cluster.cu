@@ -251,11 +251,11 @@ __global__ void __launch_bounds__(kClusterThreads, kRows > 1 ? 2 : 1)
   }
   const float2 norm =
       weighs ? *reinterpret_cast<const float2*>(a.norm_weight + first + pair) : make_float2(0, 0);
+  const int n_rows = of_step(a.step.n_rows);
   // No block may write to one that has not begun.
   cluster_arrive_relaxed();
   wait_for_inputs();
   cluster_wait();
-  const int n_rows = *a.step.n_rows;
   const int n_clusters = static_cast<int>(gridDim.x) / n_blocks;
   for (int begin = static_cast<int>(blockIdx.x) / n_blocks * kRows; begin < n_rows;
        begin += n_clusters * kRows) {

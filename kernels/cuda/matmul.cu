@@ -24,7 +24,8 @@ Weight one_group(const MatmulArgs& args, std::int32_t part) {
   return weight;
 }
 
-cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
+/// All but the columns, and the pieces of a step of more rows.
+TensorProduct product_of(const Launch& launch, const MatmulArgs& args, Precision precision) {
   const Weight& weight = args.parts[0].weight;
   TensorProduct p;
   p.x = args.x;
@@ -39,9 +40,17 @@ cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precisio
                   static_cast<std::int32_t>(part.weight.n_out / args.n_groups),
                   0};
   }
-  const std::int32_t per_vector = columns_per_vector(precision);
+  p.columns.per_vector = columns_per_vector(precision);
+  p.pieces.n_rows = args.n_rows;
+  p.pieces.vector_stride = args.n_groups;
+  p.pieces.place_stride = args.n_groups;
+  return p;
+}
+
+cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
+  const Weight& weight = args.parts[0].weight;
+  TensorProduct p = product_of(launch, args, precision);
   const std::int64_t n_vectors = std::int64_t{args.max_rows} * args.n_groups;
-  p.columns.per_vector = per_vector;
   if (!own_split(args)) {
     p.columns = columns_at(launch.workspace, n_vectors, weight.n_in, precision);
     const cudaError_t error =
@@ -49,12 +58,9 @@ cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precisio
                       {args.n_groups, 0, args.n_groups}, p.columns);
     if (error != cudaSuccess) return error;
   }
-  const std::int32_t rows = tensor_piece_rows(weight.type, args.max_rows, per_vector);
-  p.pieces.n_rows = args.n_rows;
+  const std::int32_t rows = tensor_piece_rows(weight.type, args.max_rows, p.columns.per_vector);
   p.pieces.rows = rows;
   p.pieces.n_ranges = (args.max_rows + rows - 1) / rows;
-  p.pieces.vector_stride = args.n_groups;
-  p.pieces.place_stride = args.n_groups;
   return tensor_product(launch, weight.type, p, std::int64_t{p.pieces.n_ranges} * args.n_groups,
                         rows);
 }
@@ -90,6 +96,29 @@ cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision preci
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
+}
+
+bool matmul_pairs(const MatmulArgs& first, const MatmulArgs& second) {
+  const auto suits = [](const MatmulArgs& args, DType type) {
+    bool all = args.max_rows == 1 && args.n_groups == 1 && !args.exact && own_split(args);
+    for (std::int32_t i = 0; i < args.n_parts; ++i) {
+      const Weight& weight = args.parts[static_cast<std::size_t>(i)].weight;
+      all = all && weight.type == type && suits_tensor_units(weight);
+    }
+    return all;
+  };
+  return first.x == second.x && first.n_rows == second.n_rows && suits(first, DType::q8_0) &&
+         suits(second, DType::f16);
+}
+
+cudaError_t matmul_pair(const Launch& launch, const MatmulArgs& first, const MatmulArgs& second,
+                        Precision precision) {
+  if (launch.tensor_units) {
+    return tensor_products(launch, product_of(launch, second, precision),
+                           product_of(launch, first, precision));
+  }
+  if (const cudaError_t error = matmul(launch, first, precision)) return error;
+  return matmul(launch, second, precision);
 }
 
 }  // namespace ebb::cuda

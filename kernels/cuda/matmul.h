@@ -13,4 +13,12 @@ std::size_t matmul_workspace(const MatmulArgs& args, Precision precision);
 /// caller: the types have a codec, widths are whole chunks.
 cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision precision);
 
+/// Whether matmul_pair can do both: they share one row of x, the first has weights of Q8_0 and the
+/// second of F16, on a device with tensor units.
+bool matmul_pairs(const MatmulArgs& first, const MatmulArgs& second);
+
+/// Both at once, with the bits of each alone. Needs no workspace.
+cudaError_t matmul_pair(const Launch& launch, const MatmulArgs& first, const MatmulArgs& second,
+                        Precision precision);
+
 }  // namespace ebb::cuda

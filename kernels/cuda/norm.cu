@@ -6,9 +6,9 @@ namespace {
 
 __global__ void rms_norm_kernel(RmsNormArgs a) {
   __shared__ float memory[kWarp];
+  const int row = blockIdx.x, n_rows = of_step(a.n_rows);
   wait_for_inputs();
-  const int row = blockIdx.x;
-  if (row >= *a.n_rows) return;
+  if (row >= n_rows) return;
   const float* const x = a.x + row * a.d;
   float* const y = a.y + row * a.d;
   float sum = 0;

@@ -20,9 +20,9 @@ constexpr int kRouteThreads = 256;
 
 __global__ void route_kernel(RouteArgs a) {
   extern __shared__ float affinity[];  // [n_experts]
+  const int row = blockIdx.x, lane = threadIdx.x % kWarp, n_rows = of_step(a.step.n_rows);
   wait_for_inputs();
-  const int row = blockIdx.x, lane = threadIdx.x % kWarp;
-  if (row >= *a.step.n_rows) return;
+  if (row >= n_rows) return;
   const float* const logits = a.logits + static_cast<std::int64_t>(row) * a.n_experts;
   std::int32_t* const ids = a.ids + static_cast<std::int64_t>(row) * a.n_used;
   float* const weights = a.weights + static_cast<std::int64_t>(row) * a.n_used;

@@ -246,13 +246,15 @@ __global__ void __launch_bounds__(kRowThreads)
   float* const x = reinterpret_cast<float*>(vector);
   __shared__ float memory[kWarp];
   __shared__ PoolMemory pool;
-  wait_for_inputs();
   int block = blockIdx.x;
   if (block < deal.compress_blocks) {
     const CompressArgs& a = group.compress[block / deal.rows];
     const int row = block % deal.rows;
-    if (row >= *a.step.n_rows) return;
-    if (ends_chunk(a.step.pos[row], a.ratio)) {
+    const int n_rows = of_step(a.step.n_rows);
+    const std::int32_t pos = of_step(a.step.pos + row);
+    wait_for_inputs();
+    if (row >= n_rows) return;
+    if (ends_chunk(pos, a.ratio)) {
       emit_chunk(a, group.compress_rot[block / deal.rows], row, x, memory, pool);
     }
     if (deal.rows > 1) return;
@@ -262,7 +264,9 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   block -= deal.compress_blocks;
   if (block < deal.append_blocks) {
-    if (block < *group.append.step.n_rows) {
+    const int n_rows = of_step(group.append.step.n_rows);
+    wait_for_inputs();
+    if (block < n_rows) {
       append_row(group.append, group.append_rot, block, x, memory);
     }
     return;
@@ -270,7 +274,9 @@ __global__ void __launch_bounds__(kRowThreads)
   block -= deal.append_blocks;
   const HeadsArgs& a = group.heads;
   const int row = block / deal.row_blocks, part = block % deal.row_blocks;
-  if (row >= *a.step.n_rows) return;
+  const int n_rows = of_step(a.step.n_rows);
+  wait_for_inputs();
+  if (row >= n_rows) return;
   if (!deal.by_warps) return heads_row(a, row, part, x, memory);
   const int head = part * kRowWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (head < a.n_heads) heads_warp(a, row, head);

@@ -55,10 +55,11 @@ template <bool kMasked>
 __global__ void __launch_bounds__(kPickThreads, 1)
     pick_kernel(const __grid_constant__ SelectPlan p) {
   __shared__ PickMemory memory;
-  wait_for_inputs();
   const SelectArgs& a = p.args;
   const int row = p.first_row + blockIdx.x;
-  const int n_rows = *a.step.n_rows, visible = visible_chunks(a.step.pos[row], a.ratio);
+  const int n_rows = of_step(a.step.n_rows);
+  const int visible = visible_chunks(of_step(a.step.pos + row), a.ratio);
+  wait_for_inputs();
   if (row >= n_rows) return;
   const int begin = p.segment * p.segment_size;
   std::int32_t* const ids = a.ids + static_cast<std::int64_t>(row) * a.top_k;

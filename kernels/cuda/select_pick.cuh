@@ -86,6 +86,7 @@ struct PickMemory {
   std::uint32_t low[kWarp], high[kWarp];
   int allowed[kWarp];
   int bin, left;
+  bool is_whole;
 };
 
 /// Threads take turns of kPickHeld neighbours; with kInRegisters there is one turn, read once.
@@ -180,10 +181,17 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
       const bool in_upper = above + upper >= left;
       m.bin = in_upper ? bin : bin - 1;
       m.left = left - above - (in_upper ? 0 : upper);
+      m.is_whole = m.left == (in_upper ? upper : lower);
     }
     __syncthreads();
     left = m.left;
     const std::uint32_t begin = low + (static_cast<std::uint32_t>(m.bin) << shift);
+    // All of the bin: they and those above it are what is larger than its lower end.
+    if (m.is_whole && begin > 0) {
+      low = begin - 1;
+      left = 0;
+      break;
+    }
     high = min(high, begin + ((1u << shift) - 1));
     low = begin;
     __syncthreads();

@@ -64,12 +64,14 @@ __device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint
   return picked;
 }
 
-/// A word of shared memory, kOffset bytes behind `address`.
+/// Two words of shared memory, kOffset bytes behind `address`.
 template <int kOffset>
-__device__ __forceinline__ std::uint32_t shared_word(std::uint32_t address) {
-  std::uint32_t word;
-  asm("ld.shared.u32 %0, [%1+%2];" : "=r"(word) : "r"(address), "n"(kOffset));
-  return word;
+__device__ __forceinline__ uint2 shared_pair(std::uint32_t address) {
+  uint2 pair;
+  asm("ld.shared.v2.u32 {%0,%1}, [%2+%3];"
+      : "=r"(pair.x), "=r"(pair.y)
+      : "r"(address), "n"(kOffset));
+  return pair;
 }
 
 __device__ __forceinline__ __half2 as_half2(std::uint32_t bits) {
@@ -118,10 +120,12 @@ __device__ __forceinline__ float staged_half(const std::uint8_t* at, bool odd) {
   return half_float(odd ? word >> 16 : word & 0xffffu);
 }
 
-/// Words of the tables of IQ2_XXS: every codeword as eight 4-bit numbers of magnitudes, every sign
-/// field as eight 4-bit numbers, 4 for minus; each kWarp times, so that every lane has its own
-/// bank. A codec gets the address of the lane's first word.
-inline constexpr int kTableStride = kWarp * 4;  // bytes
+/// The tables of IQ2_XXS: of every codeword, and of every sign field, eight bytes that select what
+/// becomes eight f16 numbers; added up they select with signs. Each stands kTableCopies times,
+/// since half a warp reads at a time, so that every lane has its own banks. A codec gets the
+/// address of the lane's first copy.
+inline constexpr int kTableCopies = kWarp / 2;
+inline constexpr int kTableStride = kTableCopies * 8;  // bytes
 inline constexpr int kTableBytes = (256 + 128) * kTableStride;
 
 template <DType kType>
@@ -234,7 +238,8 @@ struct TensorCodec<DType::iq2_xxs> : TensorDefaults {
             staged_half(stage + field_offset<TensorCodec>(1) + row * 4, odd) * 0.125f};
   }
   /// d / 8 * (2 s + 1) is the scale of 32 values: the odd number goes into the integers. The tables
-  /// select from the six values, kept as bytes that are 128 too large.
+  /// select from the six values, kept as bytes that are 128 too large, and 0x64, which makes f16
+  /// numbers 1024 + byte of them.
   static __device__ void octet(const Row& row, int o, std::uint32_t tables,
                                std::uint32_t (&pairs)[4]) {
     const int i = o % 4;
@@ -242,16 +247,18 @@ struct TensorCodec<DType::iq2_xxs> : TensorDefaults {
     const std::uint32_t packed = q.y;
     const std::uint32_t code = pick_bytes(q.x, 0, 0x4440u | static_cast<std::uint32_t>(i));
     const std::uint32_t signs = packed >> (7 * i) & 127u;
-    const std::uint32_t select = shared_word<0>(tables + code * kTableStride) |
-                                 shared_word<256 * kTableStride>(tables + signs * kTableStride);
-    constexpr std::uint32_t kPlus = 136 | 153 << 8 | 171 << 16;
+    const uint2 by_code = shared_pair<0>(tables + code * kTableStride);
+    const uint2 by_sign = shared_pair<256 * kTableStride>(tables + signs * kTableStride);
+    const std::uint32_t select[2] = {by_code.x + by_sign.x, by_code.y + by_sign.y};
+    constexpr std::uint32_t kPlus = 136 | 153 << 8 | 171 << 16 | 0x64 << 24;
     constexpr std::uint32_t kMinusBytes = 120 | 103 << 8 | 85 << 16;
-    const std::uint32_t low = pick_bytes(kPlus, kMinusBytes, select);
-    const std::uint32_t high = pick_bytes(kPlus, kMinusBytes, select >> 16);
     const __half2 odd = half_integer(packed >> 27 & 30u | 1u);
     const __half2 offset = __hmul2(odd, __float2half2_rn(-1024.0f - 128.0f));
-    unpack_bytes(low, odd, offset, pairs[0], pairs[1]);
-    unpack_bytes(high, odd, offset, pairs[2], pairs[3]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const std::uint32_t two = pick_bytes(kPlus, kMinusBytes, select[k / 2] >> (k % 2 * 16));
+      pairs[k] = as_bits(__hfma2(as_half2(two), odd, offset));
+    }
   }
   static __device__ float scale(const Row& row, int, int) { return row.d; }
 };
@@ -287,14 +294,18 @@ struct TensorCodec<DType::q2_k> : TensorDefaults {
   }
   static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
     const int g = o >> 1;
-    const __half2 s =
+    const __half2 scale =
         __hsub2(as_half2(pick_bytes(row.scales, 0x64646464u,
                                     0x4040u + static_cast<std::uint32_t>(g) * 0x101u)),
                 __float2half2_rn(1024.0f));
-    const __half2 offset = __hmul2(s, __float2half2_rn(-1024.0f));
+    // The two bits stay where they are: what they are too large by goes into the scale.
+    const float unit = 1.0f / static_cast<float>(1 << 2 * g);
+    const __half2 s = __hmul2(scale, __float2half2_rn(unit));
+    const __half2 offset = __hmul2(scale, __float2half2_rn(-1024.0f * unit));
+    const std::uint32_t mask = 0x03030303u << (2 * g);
     const auto q = staged<uint2>(row.at + (o & 1) * 8);
-    unpack_bytes(q.x >> (2 * g) & 0x03030303u, s, offset, pairs[0], pairs[1]);
-    unpack_bytes(q.y >> (2 * g) & 0x03030303u, s, offset, pairs[2], pairs[3]);
+    unpack_bytes(q.x & mask, s, offset, pairs[0], pairs[1]);
+    unpack_bytes(q.y & mask, s, offset, pairs[2], pairs[3]);
   }
   static __device__ float scale(const Row& row, int, int) { return half_float(row.dm & 0xffffu); }
   static __device__ float minus(const Row& row) { return half_float(row.dm >> 16); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/tensor_pieces.cuh"
 #include "kernels/cuda/tensor_stream.cuh"
 #include "kernels/cuda/tensor_tile.cuh"
 
@@ -32,7 +33,7 @@ inline constexpr double kMeetingCost = C::kTables ? 0.2 : 0.6;
 
 /// The cut with the least work on the longest way. `resident` says how many thread blocks with so
 /// much shared memory are at work at a time; `share` of them are this product's.
-template <class C, int kTiles, int kSets, bool kOwn, class Resident>
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld, class Resident>
 StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_pieces,
                        std::int32_t piece_columns, double share, Resident resident) {
   StreamPlan best{p, {}, 0};
@@ -47,8 +48,8 @@ StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_piece
     const int items = (tiles + groups - 1) / groups;
     for (int turns = 1; turns <= 2; ++turns) {
       shape.n_turns = turns;
-      const StreamMemory<C, kTiles, kSets, kOwn> layout(n_warps, p.n_in, p.columns.per_vector,
-                                                        shape);
+      const StreamMemory<C, kTiles, kSets, kOwn, kHeld> layout(n_warps, p.n_in,
+                                                               p.columns.per_vector, shape);
       const double at_once = resident(static_cast<std::size_t>(layout.end)) * share;
       if (at_once == 0) continue;
       const int blocks = std::max(1, static_cast<int>(at_once / static_cast<double>(n_pieces)));
@@ -81,23 +82,33 @@ auto resident_blocks(const Launch& launch, Kernel kernel, int threads) {
   };
 }
 
-template <class C, int kTiles, int kSets, bool kOwn>
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
 cudaError_t launch_stream(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
                           std::int64_t n_expected, std::int32_t piece_columns) {
-  const auto kernel = stream_kernel<C, kTiles, kSets, kOwn>;
-  const int threads = Stream<C, kTiles, kSets, kOwn>::kThreads;
+  const auto kernel = stream_kernel<C, kTiles, kSets, kOwn, kHeld>;
+  const int threads = Stream<C, kTiles, kSets, kOwn, kHeld>::kThreads;
   // How many pieces the ids will make is not known here. With many short blocks that hardly
   // matters; with few pieces, what every block begins with would be the larger loss.
   const double share = p.pieces.ids == nullptr || n_expected <= 8 ? 1.0
                        : n_expected <= 64                         ? 2.0
                                                                   : 6.0;
   const StreamPlan plan =
-      plan_stream<C, kTiles, kSets, kOwn>(p, threads / kWarp, n_expected, piece_columns, share,
-                                          resident_blocks(launch, kernel, threads));
+      plan_stream<C, kTiles, kSets, kOwn, kHeld>(p, threads / kWarp, n_expected, piece_columns,
+                                                 share, resident_blocks(launch, kernel, threads));
   if (plan.bytes == 0) return cudaErrorInvalidConfiguration;
   return start(launch, kernel,
                dim3(static_cast<unsigned>(plan.shape.n_blocks), static_cast<unsigned>(n_pieces)),
                dim3(static_cast<unsigned>(threads)), plan.bytes, plan.p, plan.shape);
+}
+
+template <class C, int kTiles>
+cudaError_t launch_pieces(const Launch& launch, TensorProduct p) {
+  using P = PieceStream<C, kTiles>;
+  const auto kernel = pieces_kernel<C, kTiles>;
+  number_tiles(p, kTileRows * (p.gated ? 1 : kTiles));
+  const int blocks = resident_blocks(launch, kernel, P::kThreads)(P::end);
+  if (blocks == 0) return cudaErrorInvalidConfiguration;
+  return start(launch, kernel, dim3(static_cast<unsigned>(blocks)), dim3(P::kThreads), P::end, p);
 }
 
 template <class C>
@@ -113,6 +124,9 @@ cudaError_t launch_tile(const Launch& launch, TensorProduct p, std::int64_t n_pi
                dim3(kTileThreads), TileMemory<C>::end, p, pieces_first);
 }
 
+/// The widest vectors of which a block holds 16 columns, with a ring beside them.
+inline constexpr std::int32_t kMaxHeldColumns = 4096;
+
 template <DType kType>
 cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
                           std::int32_t piece_rows) {
@@ -124,54 +138,30 @@ cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int
     expected = std::max<std::int64_t>(1, n_pieces - p.pieces.n_experts);
     expected = std::min<std::int64_t>(n_pieces, expected * piece_rows);
   }
-  const auto stream = [&]<int kTiles, int kSets, bool kOwn>() {
-    return launch_stream<C, kTiles, kSets, kOwn>(launch, p, n_pieces, expected, columns);
+  const auto stream = [&]<int kTiles, int kSets, bool kOwn, bool kHeld = false>() {
+    return launch_stream<C, kTiles, kSets, kOwn, kHeld>(launch, p, n_pieces, expected, columns);
   };
   if (p.columns.values == nullptr) {
     return p.gated ? stream.template operator()<2, 1, true>()
                    : stream.template operator()<1, 1, true>();
+  }
+  if (columns <= 8 && p.pieces.entries != nullptr) {
+    return p.gated ? launch_pieces<C, 2>(launch, p) : launch_pieces<C, 1>(launch, p);
   }
   if (columns <= 8) {
     return p.gated ? stream.template operator()<2, 1, false>()
                    : stream.template operator()<1, 1, false>();
   }
   if constexpr (!C::kTables) {
-    if (columns <= kStreamColumns) return stream.template operator()<2, 2, false>();
+    if (columns <= kStreamColumns && p.n_in > kMaxHeldColumns) {
+      return stream.template operator()<2, 2, false>();
+    }
+    if (columns <= kStreamColumns) {
+      return p.gated ? stream.template operator()<2, 2, false, true>()
+                     : stream.template operator()<1, 2, false, true>();
+    }
   }
   return launch_tile<C>(launch, p, n_pieces);
-}
-
-/// What a stage of a product costs beside one of Q8_0, about.
-template <class C>
-inline constexpr double kStageCost = C::kTables  ? 2.2
-                                     : C::kMinus ? 1.1
-                                                 : 1.0;
-
-template <DType kType, int kTiles>
-cudaError_t launch_two(const Launch& launch, const TensorProduct& first, std::int64_t n_first,
-                       const TensorProduct& second, std::int64_t n_second) {
-  using C = TensorCodec<kType>;
-  using Other = TensorCodec<DType::q8_0>;
-  const auto kernel = two_streams_kernel<C, kTiles>;
-  const int threads = Stream<C, kTiles, 1, true>::kThreads;
-  const auto resident = resident_blocks(launch, kernel, threads);
-  const auto work = [](const TensorProduct& p, int block, std::int64_t n, double cost) {
-    return static_cast<double>(n * p.parts[0].n_out * (p.n_in / block)) * cost;
-  };
-  const double a = work(first, C::kBlock, n_first, kStageCost<C>);
-  const double b = work(second, Other::kBlock, n_second, 1.0);
-  const std::int32_t columns = first.columns.per_vector;
-  StreamPlan one = plan_stream<C, kTiles, 1, true>(first, threads / kWarp, n_first, columns,
-                                                   a / (a + b), resident);
-  StreamPlan two = plan_stream<Other, kTiles, 1, true>(second, threads / kWarp, n_second, columns,
-                                                       b / (a + b), resident);
-  if (one.bytes == 0 || two.bytes == 0) return cudaErrorInvalidConfiguration;
-  const std::size_t bytes = std::max(one.bytes, two.bytes);
-  const auto n_one = static_cast<int>(one.shape.n_blocks * n_first);
-  const auto n_two = static_cast<int>(two.shape.n_blocks * n_second);
-  return start(launch, kernel, dim3(static_cast<unsigned>(n_one + n_two)),
-               dim3(static_cast<unsigned>(threads)), bytes, one.p, one.shape, n_one, two.p,
-               two.shape);
 }
 
 }  // namespace ebb::cuda

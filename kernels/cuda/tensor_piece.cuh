@@ -21,13 +21,13 @@ struct Entry {
 };
 
 /// Matrix and vectors of piece `index`, for all threads; n = 0: there is nothing to do. Thread r <
-/// n writes entries[r].
+/// n writes entries[r]. Without ids it may be opened before wait_for_inputs.
 struct OpenPiece {
   std::int32_t matrix = 0;
   std::int32_t n = 0;
 
   __device__ OpenPiece(const Pieces& p, int index, Entry* entries) {
-    const int n_rows = *p.n_rows;
+    const int n_rows = of_step(p.n_rows);
     int first = 0;
     if (p.ids == nullptr) {
       matrix = index / p.n_ranges;
@@ -60,26 +60,32 @@ struct OpenPiece {
 };
 
 /// The tables of TensorCodec<iq2_xxs>, from the codebook.
-__device__ inline void fill_tables(const std::uint64_t* grid, std::uint32_t* tables) {
+__device__ inline void fill_tables(const std::uint64_t* grid, std::uint64_t* tables) {
   for (int i = threadIdx.x; i < 256 + 128; i += blockDim.x) {
-    std::uint32_t nibbles = 0;
+    std::uint64_t select = 0;
     if (i < 256) {
       const std::uint64_t codeword = grid[i];
 #pragma unroll 1
       for (int v = 0; v < 8; ++v) {
         const std::uint32_t magnitude = static_cast<std::uint32_t>(codeword >> (8 * v)) & 255u;
-        nibbles |= (magnitude == 8 ? 0u : magnitude == 25 ? 1u : 2u) << (4 * v);
+        select |= (magnitude == 8 ? 0x30ull : magnitude == 25 ? 0x31ull : 0x32ull) << (8 * v);
       }
     } else {
-      const std::uint32_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i - 256));
+      const std::uint64_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i - 256));
 #pragma unroll 1
-      for (int v = 0; v < 8; ++v) nibbles |= (signs >> v & 1u) << (4 * v + 2);
+      for (int v = 0; v < 8; ++v) select |= (signs >> v & 1u) << (8 * v + 2);
     }
 #pragma unroll 4
-    for (int k = 0; k < kWarp; ++k) {
-      tables[i * kWarp + (k + static_cast<int>(threadIdx.x)) % kWarp] = nibbles;
+    for (int k = 0; k < kTableCopies; ++k) {
+      tables[i * kTableCopies + (k + static_cast<int>(threadIdx.x)) % kTableCopies] = select;
     }
   }
+}
+
+/// The shared address of the lane's copy of the tables at `memory`.
+__device__ __forceinline__ std::uint32_t tables_of_lane(const void* memory) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) +
+         threadIdx.x % kTableCopies * 8;
 }
 
 /// Adds the products of octet o of a tile's rows, operands a0 and a1, to a fragment of the term.
@@ -127,6 +133,32 @@ __device__ __forceinline__ void operands(const typename C::Row (&rows)[2], int o
     a0[2 * i + 1] = high[i];
     a1[2 * i] = low[2 + i];
     a1[2 * i + 1] = high[2 + i];
+  }
+}
+
+/// Adds a stage of kTiles tiles, one behind the other, to a set of eight columns; the lane's
+/// column begins at x for this stage, which is not read without `there`. `odd`: see is_odd. `rows`
+/// are left open for finish_term.
+template <class C, int kTiles, int kUnroll>
+__device__ __forceinline__ void add_stage(const std::uint8_t* stage, const bool (&odd)[kTiles],
+                                          const uint4* x, bool there, std::uint32_t tables,
+                                          typename C::Row (&rows)[kTiles][2],
+                                          float (&term)[kTiles][4]) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int k = 0; k < kTiles; ++k) {
+    rows[k][0] = C::open(stage + k * kStageBytes<C>, g, t, odd[k]);
+    rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd[k]);
+  }
+#pragma unroll kUnroll
+  for (int o = 0; o < C::kBlock / 32; ++o) {
+    const uint4 value = there ? x[o * 4] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int k = 0; k < kTiles; ++k) {
+      std::uint32_t a0[4], a1[4];
+      operands<C>(rows[k], o, tables, a0, a1);
+      add_octet<C>(rows[k], o, a0, a1, value, term[k]);
+    }
   }
 }
 

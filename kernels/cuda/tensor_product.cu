@@ -9,10 +9,6 @@ namespace ebb::cuda {
 template <DType kType>
 cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
                           std::int32_t piece_rows);
-template <DType kType, int kTiles>
-cudaError_t launch_two(const Launch& launch, const TensorProduct& first, std::int64_t n_first,
-                       const TensorProduct& second, std::int64_t n_second);
-
 namespace {
 
 template <DType kType>
@@ -67,18 +63,6 @@ cudaError_t tensor_product(const Launch& launch, DType type, const TensorProduct
                            std::int64_t n_pieces, std::int32_t piece_rows) {
   return with_tensor_type(
       type, [&](auto t) { return launch_tensor<t.value>(launch, p, n_pieces, piece_rows); });
-}
-
-cudaError_t tensor_products(const Launch& launch, DType type, const TensorProduct& first,
-                            std::int64_t n_first, const TensorProduct& second,
-                            std::int64_t n_second) {
-  const bool is_iq2 = type == DType::iq2_xxs;
-  if (first.gated) {
-    return is_iq2 ? launch_two<DType::iq2_xxs, 2>(launch, first, n_first, second, n_second)
-                  : launch_two<DType::q2_k, 2>(launch, first, n_first, second, n_second);
-  }
-  return is_iq2 ? launch_two<DType::iq2_xxs, 1>(launch, first, n_first, second, n_second)
-                : launch_two<DType::q2_k, 1>(launch, first, n_first, second, n_second);
 }
 
 }  // namespace ebb::cuda

@@ -64,10 +64,8 @@ std::int32_t tensor_piece_rows(DType type, std::int64_t max_rows, std::int32_t c
 cudaError_t tensor_product(const Launch& launch, DType type, const TensorProduct& p,
                            std::int64_t n_pieces, std::int32_t piece_rows);
 
-/// Two products of one vector a piece in one launch, the second with weights of Q8_0; both gated or
-/// both not, neither with columns.
-cudaError_t tensor_products(const Launch& launch, DType type, const TensorProduct& first,
-                            std::int64_t n_first, const TensorProduct& second,
-                            std::int64_t n_second);
+/// Two products of one vector of their own each in one launch: with weights of F16, and of Q8_0.
+cudaError_t tensor_products(const Launch& launch, const TensorProduct& f16,
+                            const TensorProduct& q8_0);
 
 }  // namespace ebb::cuda

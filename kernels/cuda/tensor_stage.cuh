@@ -60,15 +60,34 @@ constexpr int field_offset(int f) {
 template <class C>
 inline constexpr int kStageBytes = (field_offset<C>(C::kFields) + 127) / 128 * 128;
 
-/// The rows of a tile: where each field's first block is.
+/// The rows of a tile: where the lane's piece of each field's first block is.
 template <class C>
 struct TileSource {
   const std::uint8_t* field[C::kFields];
 
-  /// `first` is the number of the first row's first block.
-  __device__ void open(const Planes& planes, std::int64_t first) {
+  template <int kField>
+  __device__ __forceinline__ void open_field(const std::uint8_t* plane, std::int64_t first,
+                                             int stride, int lane) {
+    constexpr int kBytes = C::bytes(kField);
+    constexpr int kPieces = kBytes >= 16 ? kBytes / 16 : 1;
+    field[kField] = plane + (first + lane / kPieces * stride) * kBytes + lane % kPieces * 16;
+  }
+  /// `first` is the number of the first row's first block; rows have `stride` blocks.
+  __device__ __forceinline__ void open(const Planes& planes, std::int64_t first, int stride,
+                                       int lane) {
+    open_field<0>(planes.plane[0], first, stride, lane);
+    if constexpr (C::kFields > 1) open_field<1>(planes.plane[1], first, stride, lane);
+    if constexpr (C::kFields > 2) open_field<2>(planes.plane[2], first, stride, lane);
+    if constexpr (C::kFields > 3) open_field<3>(planes.plane[3], first, stride, lane);
+  }
+  /// The tile that lies `n` rows of `stride` blocks further on.
+  __device__ __forceinline__ TileSource rows_on(int n, int stride) const {
+    TileSource other;
 #pragma unroll
-    for (int f = 0; f < C::kFields; ++f) field[f] = planes.plane[f] + first * C::bytes(f);
+    for (int f = 0; f < C::kFields; ++f) {
+      other.field[f] = field[f] + static_cast<std::int64_t>(n) * (stride * C::bytes(f));
+    }
+    return other;
   }
 };
 
@@ -78,12 +97,11 @@ __device__ __forceinline__ void issue_field(const TileSource<C>& source, int b, 
                                             std::uint8_t* stage, int lane) {
   constexpr int kBytes = C::bytes(kField);
   std::uint8_t* const to = stage + field_offset<C>(kField);
-  const std::uint8_t* const plane = source.field[kField];
+  const std::uint8_t* const from = source.field[kField] + b * kBytes;
   if constexpr (kBytes >= 16) {
     constexpr int kPieces = kBytes / 16;  // of a row; a power of two
     constexpr int kAll = kTileRows * kPieces;
     const int row = lane / kPieces, piece = lane % kPieces;
-    const std::uint8_t* const from = plane + (row * stride + b) * kBytes + piece * 16;
     const int step = stride * (32 / kPieces * kBytes);
 #pragma unroll
     for (int at = 0; at < kAll; at += 32) {
@@ -94,7 +112,6 @@ __device__ __forceinline__ void issue_field(const TileSource<C>& source, int b, 
       }
     }
   } else if (lane < kTileRows) {
-    const std::uint8_t* const from = plane + (lane * stride + b) * kBytes;
     if constexpr (kBytes == 2) {
       copy_async<4>(to + lane * 4,
                     reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(from) &

@@ -12,15 +12,16 @@
 // before has ended, if what they are does not depend on it.
 //
 // Columns: of one vector, a block splits them for itself (kOwn) and keeps them in shared memory.
-// Else they come from global memory: directly if they are 8, as a part of the stages if 16.
+// Else they come from global memory: 8 directly; 16 are copied to shared memory first (kHeld) or,
+// where they do not fit, come as a part of the stages.
 
 namespace ebb::cuda {
 
 /// How a kernel is cut for weights of one type.
-template <class C, int kTiles, int kSets, bool kOwn>
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
 struct Stream {
   static constexpr int kThreads = C::kTables ? 512 : 256;
-  static constexpr bool kStagesColumns = !kOwn && kSets > 1;
+  static constexpr bool kStagesColumns = !kOwn && !kHeld && kSets > 1;
   static constexpr int kColumnBytes = kStagesColumns ? kSets * 8 * C::kBlock * 2 : 0;
   static constexpr int kSumBytes = kStagesColumns && C::kMinus ? kSets * 8 * 32 : 0;
   static constexpr int kStage = kTiles * kStageBytes<C> + kColumnBytes + kSumBytes;
@@ -38,36 +39,43 @@ struct StreamShape {
 };
 
 /// Parts of the dynamic shared memory, bytes from its begin.
-template <class C, int kTiles, int kSets, bool kOwn>
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
 struct StreamMemory {
   int ring, values, sums, exchange, entries, inverse, end;
 
   __host__ __device__ StreamMemory(int n_warps, int n_in, int per_vector,
                                    const StreamShape& shape) {
-    using S = Stream<C, kTiles, kSets, kOwn>;
+    using S = Stream<C, kTiles, kSets, kOwn, kHeld>;
     ring = C::kTables ? kTableBytes : 0;
     values = ring + n_warps * S::kDepth * S::kStage;
-    sums = values + (kOwn ? per_vector * n_in * 2 : 0);
-    exchange = sums + (kOwn && C::kMinus ? per_vector * (n_in / kSumValues) * 2 : 0);
+    const int held = kOwn ? per_vector : kHeld ? kSets * 8 : 0;
+    sums = values + held * column_stride(n_in) * 2;
+    exchange = sums + (C::kMinus ? held * (n_in / kSumValues) * 2 : 0);
     const int terms =
         shape.n_turns * (n_warps / shape.n_slices) * (n_in / kTermValues) * kTiles * kSets;
     entries = exchange + (shape.n_slices > 1 ? terms * 8 * shape.stored_lanes * 16 : 0);
     inverse = entries + kStreamColumns * static_cast<int>(sizeof(Entry));
     end = inverse + (kStreamColumns + 32) * 4;
   }
+
+  /// Values from one column to the next: held ones are padded so that those that lanes read at a
+  /// time stand in different banks.
+  static __host__ __device__ constexpr int column_stride(int n_in) {
+    return kHeld ? n_in + 32 : n_in;
+  }
 };
 
-template <class C, int kTiles, int kSets, bool kOwn>
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
 __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, int piece_index,
                              int block_index, std::uint8_t* memory) {
-  using S = Stream<C, kTiles, kSets, kOwn>;
+  using S = Stream<C, kTiles, kSets, kOwn, kHeld>;
   constexpr int kTermStages = kTermValues / C::kBlock;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int n_warps = blockDim.x / kWarp;
   const int n_slices = shape.n_slices, groups = n_warps / n_slices;
   const int slice = warp % n_slices, own = warp / n_slices;
   const int per_vector = p.columns.per_vector;
-  const StreamMemory<C, kTiles, kSets, kOwn> layout(n_warps, p.n_in, per_vector, shape);
+  const StreamMemory<C, kTiles, kSets, kOwn, kHeld> layout(n_warps, p.n_in, per_vector, shape);
   std::uint8_t* const ring = memory + layout.ring + warp * S::kDepth * S::kStage;
   auto* const entries = reinterpret_cast<Entry*>(memory + layout.entries);
   auto* const inverse = reinterpret_cast<float*>(memory + layout.inverse);
@@ -107,7 +115,8 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
 #pragma unroll
     for (int k = 0; k < kTiles; ++k) {
       next[k].open(k == 1 && p.gated ? part.b : part.a,
-                   (static_cast<std::int64_t>(matrix) * part.n_out + tile.row[k]) * row_blocks);
+                   (static_cast<std::int64_t>(matrix) * part.n_out + tile.row[k]) * row_blocks,
+                   row_blocks, lane);
     }
   };
   int n_columns = 0;
@@ -161,9 +170,10 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
 #pragma unroll 1
     for (int i = 0; i < S::kDepth - 1; ++i) issue();
   }
-  if constexpr (C::kTables) fill_tables(p.grid_iq2, reinterpret_cast<std::uint32_t*>(memory));
-  wait_for_inputs();
+  if constexpr (C::kTables) fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
+  if (p.pieces.ids != nullptr) wait_for_inputs();
   const OpenPiece piece(p.pieces, piece_index, entries);
+  if (p.pieces.ids == nullptr) wait_for_inputs();
   if (piece.n == 0) {
     wait_for_copies<0>();
     return;
@@ -187,16 +197,40 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   } else if (static_cast<int>(threadIdx.x) < piece.n) {
     inverse[threadIdx.x] = p.columns.inverse[entries[threadIdx.x].vector];
   }
+  if constexpr (kHeld) {
+    __syncthreads();
+    const int n_pieces = p.n_in / 8, n_sums = p.n_in / kSumValues / 8;
+    for (int c = warp; c < kSets * 8; c += n_warps) {
+      auto* const to = reinterpret_cast<uint4*>(values + c * layout.column_stride(p.n_in));
+      auto* const sums_to = reinterpret_cast<uint4*>(sums + c * (p.n_in / kSumValues));
+      if (c < n_columns) {
+        const std::int64_t at = column_at(c);
+        for (int i = lane; i < n_pieces; i += kWarp) {
+          copy_async<16>(to + i, p.columns.values + at * p.n_in + i * 8);
+        }
+        for (int i = lane; C::kMinus && i < n_sums; i += kWarp) {
+          copy_async<16>(sums_to + i, p.columns.sums + at * (p.n_in / kSumValues) + i * 8);
+        }
+      } else {
+        for (int i = lane; i < n_pieces; i += kWarp) to[i] = make_uint4(0, 0, 0, 0);
+        for (int i = lane; C::kMinus && i < n_sums; i += kWarp) sums_to[i] = make_uint4(0, 0, 0, 0);
+      }
+    }
+    commit_copies();
+    wait_for_copies<0>();
+  }
   __syncthreads();
 
-  const std::uint32_t tables =
-      static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) + lane * 4;
+  const std::uint32_t tables = tables_of_lane(memory);
   // Where the lane's column is, if not in the stages.
   const bool there = g < n_columns;
   const uint4* x = reinterpret_cast<const uint4*>(values + (there ? g : 0) * p.n_in) + t;
   const uint2* x_sums =
       reinterpret_cast<const uint2*>(sums + (there ? g : 0) * (p.n_in / kSumValues)) + t;
-  if constexpr (!kOwn && !S::kStagesColumns) {
+  if constexpr (kHeld) {
+    x = reinterpret_cast<const uint4*>(values + g * layout.column_stride(p.n_in)) + t;
+    x_sums = reinterpret_cast<const uint2*>(sums + g * (p.n_in / kSumValues)) + t;
+  } else if constexpr (!kOwn && !S::kStagesColumns) {
     const std::int64_t at = column_at(there ? g : 0);
     x = reinterpret_cast<const uint4*>(p.columns.values + at * p.n_in) + t;
     x_sums = reinterpret_cast<const uint2*>(p.columns.sums + at * (p.n_in / kSumValues)) + t;
@@ -241,6 +275,8 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
             if constexpr (S::kStagesColumns) {
               value[s] = staged<uint4>(stage + kTiles * kStageBytes<C> +
                                        (o * kSets * 8 + 8 * s + g) * 64 + t * 16);
+            } else if constexpr (kHeld) {
+              value[s] = at[s * layout.column_stride(p.n_in) + o * 4];
             } else {
               value[s] = make_uint4(0, 0, 0, 0);
               if (there) value[s] = at[o * 4];
@@ -262,6 +298,8 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
         if constexpr (C::kMinus && S::kStagesColumns) {
           value = staged<uint2>(stage + kTiles * kStageBytes<C> + S::kColumnBytes +
                                 (8 * s + g) * 32 + t * 8);
+        } else if constexpr (C::kMinus && kHeld) {
+          value = x_sums[s * 2 * (p.n_in / kSumValues) + b * 4];
         } else if constexpr (C::kMinus) {
           if (there) value = x_sums[b * 4];
         }
@@ -318,30 +356,28 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   wait_for_copies<0>();
 }
 
-template <class C, int kTiles, int kSets, bool kOwn>
-__global__ void __launch_bounds__(Stream<C, kTiles, kSets, kOwn>::kThreads,
-                                  C::kTables || kSets > 1 ? 1 : 2)
+template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
+__global__ void __launch_bounds__(Stream<C, kTiles, kSets, kOwn, kHeld>::kThreads,
+                                  C::kTables || (kSets > 1 && !(kHeld && kTiles == 1)) ? 1 : 2)
     stream_kernel(const __grid_constant__ TensorProduct p, StreamShape shape) {
   extern __shared__ uint4 stream_memory[];
-  stream_block<C, kTiles, kSets, kOwn>(p, shape, blockIdx.y, blockIdx.x,
-                                       reinterpret_cast<std::uint8_t*>(stream_memory));
+  stream_block<C, kTiles, kSets, kOwn, kHeld>(p, shape, blockIdx.y, blockIdx.x,
+                                              reinterpret_cast<std::uint8_t*>(stream_memory));
 }
 
-/// Blocks [0, n_first) for the first product, the rest for the second, of Q8_0.
-template <class C, int kTiles>
-__global__ void __launch_bounds__(Stream<C, kTiles, 1, true>::kThreads, C::kTables ? 1 : 2)
+/// The blocks of the first product, then those of the second; a piece each.
+template <class First, class Second>
+__global__ void __launch_bounds__(Stream<First, 1, 1, true>::kThreads, 2)
     two_streams_kernel(const __grid_constant__ TensorProduct first, StreamShape first_shape,
-                       int n_first, const __grid_constant__ TensorProduct second,
-                       StreamShape second_shape) {
+                       const __grid_constant__ TensorProduct second, StreamShape second_shape) {
+  static_assert(Stream<First, 1, 1, true>::kThreads == Stream<Second, 1, 1, true>::kThreads);
   extern __shared__ uint4 stream_memory[];
   auto* const memory = reinterpret_cast<std::uint8_t*>(stream_memory);
-  const int index = static_cast<int>(blockIdx.x) - n_first;
+  const int index = static_cast<int>(blockIdx.x) - first_shape.n_blocks;
   if (index < 0) {
-    stream_block<C, kTiles, 1, true>(first, first_shape, blockIdx.x / first_shape.n_blocks,
-                                     blockIdx.x % first_shape.n_blocks, memory);
+    stream_block<First, 1, 1, true>(first, first_shape, 0, blockIdx.x, memory);
   } else {
-    stream_block<TensorCodec<DType::q8_0>, kTiles, 1, true>(
-        second, second_shape, index / second_shape.n_blocks, index % second_shape.n_blocks, memory);
+    stream_block<Second, 1, 1, true>(second, second_shape, 0, index, memory);
   }
 }
 

@@ -64,7 +64,8 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
     source[k].open(k == 1 && p.gated ? part.b : part.a,
-                   (static_cast<std::int64_t>(job.matrix) * part.n_out + job.row[k]) * row_blocks);
+                   (static_cast<std::int64_t>(job.matrix) * part.n_out + job.row[k]) * row_blocks,
+                   row_blocks, lane);
   }
   // The thread's pieces of columns: 16 bytes of two columns. What lies past the last column repeats
   // it and is not stored.
@@ -117,8 +118,7 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
 #pragma unroll
   for (int i = 0; i < kLookAhead; ++i) issue(i);
 
-  const std::uint32_t tables =
-      static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) + lane * 4;
+  const std::uint32_t tables = tables_of_lane(memory);
   float sum[2][kSets][4] = {};
   for (int b = 0; b < p.n_in / kTermValues; ++b) {
     typename C::Row rows[2][2];
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     inverse[threadIdx.x] = p.columns.inverse[entries[threadIdx.x].vector];
   }
   if constexpr (C::kTables) {
-    fill_tables(p.grid_iq2, reinterpret_cast<std::uint32_t*>(memory));
+    fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
   }
   __syncthreads();
   int tile = pieces_first ? blockIdx.y : blockIdx.x;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts_row.h"
 #include "kernels/cuda/hyper.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
@@ -37,6 +38,7 @@ Status guarded(Record record) noexcept {
 }
 
 constexpr std::int64_t kMaxGridRows = 65535;  // blocks along y and z
+constexpr std::int32_t kFewRows = 16;
 
 Status check_rows(const char* op, std::int64_t max_rows) {
   return check_range(op, "max_rows", max_rows, 1, kMaxGridRows);
@@ -102,86 +104,6 @@ Result<RecordedPlan> Recorder::take() noexcept {
   return std::move(plan_);
 }
 
-void Recorder::push(const char* name, std::uint64_t workspace_bytes,
-                    std::function<cudaError_t(const Launch&)> enqueue) {
-  plan_.ops.push_back({name, std::move(enqueue)});
-  plan_.workspace_bytes = std::max(plan_.workspace_bytes, workspace_bytes);
-  experts_.reset();
-}
-
-Status Recorder::add(const char* name, std::uint64_t workspace_bytes,
-                     std::function<cudaError_t(const Launch&)> enqueue) {
-  flush();
-  push(name, workspace_bytes, std::move(enqueue));
-  return ok_status();
-}
-
-Status Recorder::add_before_held(const char* name, std::uint64_t workspace_bytes,
-                                 const std::vector<const void*>& buffers,
-                                 std::function<cudaError_t(const Launch&)> enqueue) {
-  flush_tables();
-  flush_post();
-  for (const void* buffer : buffers) {
-    if (group_touches(buffer)) flush_group();
-    if (queries_ && (buffer == queries_->x || buffer == queries_->cos_sin)) flush_queries();
-  }
-  push(name, workspace_bytes, std::move(enqueue));
-  return ok_status();
-}
-
-void Recorder::flush_tables() {
-  if (tables_.n == 0) return;
-  push("rope_table", 0,
-       [tables = tables_](const Launch& l) { return cuda::rope_tables(l, tables); });
-  tables_ = {};
-}
-
-void Recorder::flush_group() {
-  if (group_.empty()) return;
-  push("rows", 0, [group = group_](const Launch& l) { return cuda::row_group(l, group); });
-  group_ = {};
-}
-
-void Recorder::flush_queries() {
-  if (!queries_) return;
-  RowGroup group;
-  group.has_heads = true;
-  group.heads = *queries_;
-  push("heads", 0, [group](const Launch& l) { return cuda::row_group(l, group); });
-  queries_.reset();
-}
-
-void Recorder::flush_post() {
-  if (!post_) return;
-  push("hc_post", 0, [args = *post_](const Launch& l) { return cuda::hc_post(l, args); });
-  post_.reset();
-}
-
-void Recorder::flush() {
-  flush_tables();
-  flush_queries();
-  flush_group();
-  flush_post();
-}
-
-bool Recorder::group_touches(const void* buffer) const {
-  const auto is_one_of = [buffer](std::initializer_list<const void*> others) {
-    return std::find(others.begin(), others.end(), buffer) != others.end();
-  };
-  bool found = false;
-  if (group_.has_append) {
-    const AppendArgs& a = group_.append;
-    found = is_one_of({a.kv, a.norm_weight, a.cos_sin, a.ring.data});
-  }
-  for (std::int32_t i = 0; i < group_.n_compressions; ++i) {
-    const CompressArgs& a = group_.compress[static_cast<std::size_t>(i)];
-    found = found || is_one_of({a.kv, a.gate, a.ape, a.state_kv, a.state_gate, a.norm_weight,
-                                a.cos_sin, a.rows.data, a.slots.slots});
-  }
-  if (group_.has_heads) found = found || is_one_of({group_.heads.x, group_.heads.cos_sin});
-  return found;
-}
-
 Status Recorder::embed(const EmbedArgs& args) noexcept {
   return guarded([&]() -> Status {
     EBB_TRY(cuda::check_weight("embed", "the table", args.table));
@@ -217,10 +139,15 @@ Status Recorder::matmul(const MatmulArgs& args) noexcept {
     for (std::int32_t p = 0; p < args.n_parts; ++p) {
       buffers.push_back(args.parts[static_cast<std::size_t>(p)].y);
     }
-    return add_before_held("matmul", matmul_workspace(args, precision_), buffers,
-                           [args, precision = precision_](const Launch& l) {
-                             return cuda::matmul(l, args, precision);
-                           });
+    if (join(args, buffers)) return ok_status();
+    const auto second = std::make_shared<std::optional<MatmulArgs>>();
+    EBB_TRY(add_before_held("matmul", matmul_workspace(args, precision_), buffers,
+                            [args, second, precision = precision_](const Launch& l) {
+                              return *second ? cuda::matmul_pair(l, args, **second, precision)
+                                             : cuda::matmul(l, args, precision);
+                            }));
+    products_.push_back({args, second, {}});
+    return ok_status();
   });
 }
 
@@ -257,7 +184,9 @@ Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
           [args, post](const Launch& l) { return cuda::hc_pre(l, args, post ? &*post : nullptr); });
     }
     std::optional<ExpertsArgs> sum;
-    if (post && experts_ && experts_->args.y == post->o &&
+    // With many rows the sum is better done apart.
+    if (post && experts_ && experts_->args.y == post->o && args.step.max_rows <= kFewRows &&
+        !experts_row_suits(experts_->args, largest_shared_) &&
         experts_->args.routed.gate.n_in == post->d &&
         experts_->args.step.n_rows == post->step.n_rows &&
         experts_->args.step.max_rows == post->step.max_rows) {
@@ -328,7 +257,9 @@ Status Recorder::route(const RouteArgs& args) noexcept {
                           "route: both a table and a bias are given, want one");
       }
     }
-    return add("route", 0, [args](const Launch& l) { return cuda::route(l, args); });
+    EBB_TRY(add("route", 0, [args](const Launch& l) { return cuda::route(l, args); }));
+    route_ = args;
+    return ok_status();
   });
 }
 
@@ -351,9 +282,12 @@ Status Recorder::experts(const ExpertsArgs& args) noexcept {
                                        {"partial", args.partial},
                                        {"y", args.y}}));
     const auto with_sum = std::make_shared<bool>(true);
+    // Whoever wrote x had ended before the route began.
+    const bool x_settled =
+        route_ && args.x != static_cast<const void*>(route_->ids) && args.x != route_->weights;
     EBB_TRY(add("experts", experts_workspace(args, precision_),
-                [args, precision = precision_, with_sum](const Launch& l) {
-                  return cuda::experts(l, args, precision, *with_sum);
+                [args, precision = precision_, with_sum, x_settled](const Launch& l) {
+                  return cuda::experts(l, args, precision, *with_sum, x_settled);
                 }));
     experts_ = {args, with_sum};
     return ok_status();

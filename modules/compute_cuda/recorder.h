@@ -33,8 +33,9 @@ struct RecordedPlan {
 ///   heads          with the attend that reads its queries
 ///   append, compress, heads of the indexer    with each other
 ///   rope_table     with each other
-/// Products and norms may pass what is held if they touch none of its buffers. Buffers are told
-/// apart by where they begin: ops do not work on parts of each other's.
+/// A product of one row joins one before it that has the same x, if there are but products and
+/// norms between them. Products and norms may pass what is held if they touch none of its buffers.
+/// Buffers are told apart by where they begin: ops do not work on parts of each other's.
 class Recorder final : public Ops {
  public:
   /// `largest_shared` is what a block of the device may have of shared memory, bytes; `clusters`:
@@ -72,6 +73,13 @@ class Recorder final : public Ops {
     std::shared_ptr<bool> with_sum;
   };
 
+  /// A product of one row that may still be joined by another with the same x.
+  struct OpenProduct {
+    MatmulArgs args;
+    std::shared_ptr<std::optional<MatmulArgs>> second;
+    std::vector<const void*> touched;  // by the ops behind it
+  };
+
   /// Appends an op behind all that is held.
   Status add(const char* name, std::uint64_t workspace_bytes,
              std::function<cudaError_t(const Launch&)> enqueue);
@@ -90,6 +98,8 @@ class Recorder final : public Ops {
   void flush();
 
   bool group_touches(const void* buffer) const;
+  /// Joins the product to one recorded before, if nothing in between minds.
+  bool join(const MatmulArgs& args, const std::vector<const void*>& buffers);
 
   const std::uint64_t largest_shared_;
   const bool clusters_;
@@ -100,6 +110,8 @@ class Recorder final : public Ops {
   std::optional<HeadsArgs> queries_;
   std::optional<HcPostArgs> post_;
   std::optional<Experts> experts_;
+  std::optional<RouteArgs> route_;     // the last op, if it was one
+  std::vector<OpenProduct> products_;  // of the ops since the last that is not a product or norm
 };
 
 /// An error that names `what` unless products with the weight can be computed here.

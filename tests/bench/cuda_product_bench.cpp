@@ -106,9 +106,19 @@ struct Bench {
   }
 };
 
-void report(const std::string& name, std::int32_t rows, double us, double bytes, double flop) {
-  std::printf("%-12s %5d rows %10.1f us %8.0f GB/s %8.1f TFLOP/s\n", name.c_str(), rows, us,
-              bytes / us / 1e3, flop / us / 1e6);
+/// A number of the bits of `n` results, by which two builds can be compared.
+std::uint64_t bits_of(const float* device, std::size_t n) {
+  std::vector<std::uint32_t> words(n);
+  check(cudaMemcpy(words.data(), device, n * 4, cudaMemcpyDeviceToHost));
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::uint32_t word : words) hash = (hash ^ word) * 0x100000001b3u;
+  return hash;
+}
+
+void report(const std::string& name, std::int32_t rows, double us, double bytes, double flop,
+            std::uint64_t bits) {
+  std::printf("%-12s %5d rows %10.1f us %8.0f GB/s %8.1f TFLOP/s  bits %016llx\n", name.c_str(),
+              rows, us, bytes / us / 1e3, flop / us / 1e6, static_cast<unsigned long long>(bits));
   std::fflush(stdout);
 }
 
@@ -156,7 +166,11 @@ double run(const Bench& bench, const Dense& op, std::int32_t rows, const std::in
     return matmul(bench.launch, args, bench.precision);
   };
   const double us = bench.time(copies, enqueue);
-  report(op.name, rows, us, static_cast<double>(bytes), flop);
+  std::size_t n = 0;
+  for (const Matrix& m : op.parts) n += static_cast<std::size_t>(rows * m.n_out);
+  report(op.name, rows, us, static_cast<double>(bytes), flop,
+         bits_of(reinterpret_cast<const float*>(bench.activations + bench.activation_bytes / 2),
+                 std::min(n, std::size_t{1} << 20)));
   return us * op.per_model;
 }
 
@@ -219,7 +233,10 @@ double run_experts(const Bench& bench, std::int32_t rows, const std::int32_t* n_
   };
   const double us = bench.time(copies, enqueue);
   const double flop = 2.0 * rows * 3 * static_cast<double>(kD * kF) * (kUsed + 1);
-  report("experts", rows, us, bytes, flop);
+  report(
+      "experts", rows, us, bytes, flop,
+      bits_of(reinterpret_cast<const float*>(bench.activations) + bench.activation_bytes / 16 * 3,
+              static_cast<std::size_t>(rows * kD)));
   check(cudaFree(device_ids));
   return us * 43;
 }

@@ -215,6 +215,48 @@ BOOST_AUTO_TEST_CASE(parts_of_several_types_share_an_input) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_pair_has_the_bits_of_its_products) {
+  if (!device().has_tensor_units()) return;  // there is no other way then
+  const std::int64_t n_in = 1024;
+  const RandomWeight stored[] = {{DType::q8_0, 3000, n_in, 1},
+                                 {DType::q8_0, 40, n_in, 2},
+                                 {DType::f16, 1000, n_in, 3},
+                                 {DType::f16, 17, n_in, 4}};
+  std::vector<std::unique_ptr<DeviceWeight>> weights;
+  for (const RandomWeight& w : stored) {
+    weights.push_back(std::make_unique<DeviceWeight>(device(), w.weight));
+  }
+  const DeviceArray<float> x(activations(1, n_in, 7));
+  for (const Precision precision : {Precision::exact, Precision::fast}) {
+    for (const std::int32_t n_rows : {1, 0}) {
+      const DeviceArray<std::int32_t> count(std::vector<std::int32_t>{n_rows});
+      std::vector<std::unique_ptr<DeviceArray<float>>> alone, paired;
+      MatmulArgs two[2];
+      for (std::size_t i = 0; i < 4; ++i) {
+        const auto n = static_cast<std::size_t>(stored[i].weight.n_out);
+        alone.push_back(std::make_unique<DeviceArray<float>>(n));
+        paired.push_back(std::make_unique<DeviceArray<float>>(n));
+        MatmulArgs& args = two[i / 2];
+        args.n_rows = count.get();
+        args.max_rows = 1;
+        args.x = x.get();
+        args.parts[static_cast<std::size_t>(args.n_parts++)] = {weights[i]->weight,
+                                                                paired.back()->get()};
+      }
+      BOOST_REQUIRE(cuda::matmul_pairs(two[0], two[1]));
+      BOOST_TEST(!cuda::matmul_pairs(two[1], two[0]));
+      require_ok(cuda::matmul_pair(device().launch(0), two[0], two[1], precision));
+      device().finish();
+      for (std::size_t i = 0; i < 4; ++i) {
+        run_matmul({{weights[i].get(), alone[i].get()}}, x.get(), n_rows, 1, 1, precision);
+        const std::vector<float> want = alone[i]->values(), got = paired[i]->values();
+        BOOST_TEST(same_bits(got.data(), want.data(), want.size()), "product " << i);
+        BOOST_TEST(std::isnan(got[0]) == (n_rows == 0));
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_exact_product_is_exact_in_fast_mode) {
   const RandomWeight stored(DType::f16, 64, 512, 1);
   const DeviceWeight weight(device(), stored.weight);

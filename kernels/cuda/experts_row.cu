@@ -1,0 +1,452 @@
+// The experts of one row in two kernels. All experts see the same row, so a thread block takes the
+// same rows of every matrix, the shared expert's among them, and all blocks have the same work. A
+// warp takes one term of them all (256 columns); the terms meet once, at the end, and are added in
+// order. The loops are few and short: their code has to be fetched anew for every layer.
+//
+// What does not depend on the kernel before is done before it has ended: the shared expert's part
+// of the gates, the first weights on their way.
+
+#include <algorithm>
+
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/experts_row.h"
+#include "kernels/cuda/tensor_piece.cuh"
+
+namespace ebb::cuda {
+namespace {
+
+constexpr int kRowWarps = 16;
+constexpr int kRowThreads = kRowWarps * kWarp;
+constexpr int kMaxSlots = 8;  // experts of a row, the shared one included
+
+using Gates = TensorCodec<DType::iq2_xxs>;
+using Downs = TensorCodec<DType::q2_k>;
+using Dense = TensorCodec<DType::q8_0>;
+static_assert(Gates::kBlock == kTermValues && Downs::kBlock == kTermValues);
+constexpr int kDenseStages = kTermValues / Dense::kBlock;
+
+struct RowExperts {
+  const std::int32_t* n_rows = nullptr;
+  const float* x = nullptr;
+  const std::int32_t* ids = nullptr;
+  const float* weights = nullptr;
+  float* hidden = nullptr;
+  float* y = nullptr;
+  Planes gate, up, down, shared_gate, shared_up, shared_down;
+  const std::uint64_t* grid_iq2 = nullptr;
+  std::int32_t n_used = 0, n_experts = 0, d = 0, f = 0;
+  std::int32_t per_vector = 1;
+  float clamp = 0, shared_clamp = 0;
+  bool x_settled = false;
+};
+
+/// Parts of the dynamic shared memory, bytes from its begin.
+struct GateMemory {
+  static constexpr int kSlot = 2 * kStageBytes<Gates>;  // of gate and of up
+  static constexpr int kDepth = 3;
+  static_assert(kSlot >= kStageBytes<Dense>);
+  int ring = kTableBytes, values, dense_values, terms, largest, end;
+
+  __host__ __device__ GateMemory(int n_slots, int d, int per_vector) {
+    values = ring + kRowWarps * kDepth * kSlot;
+    dense_values = values + per_vector * d * 2;
+    terms = dense_values + per_vector * d * 2;
+    largest = terms + n_slots * (d / kTermValues) * 2 * kTileRows * 8;
+    end = largest + kRowWarps * 4;
+  }
+};
+
+struct DownMemory {
+  static constexpr int kSlot =
+      kStageBytes<Downs> > kStageBytes<Dense> ? kStageBytes<Downs> : kStageBytes<Dense>;
+  static constexpr int kDepth = 4;
+  int ring = 0, values, sums, terms, products, largest, end;
+
+  __host__ __device__ DownMemory(int n_slots, int f, int per_vector) {
+    const int tiles = kRowWarps / (f / kTermValues);
+    values = ring + kRowWarps * kDepth * kSlot;
+    sums = values + n_slots * per_vector * f * 2;
+    terms = sums + n_slots * per_vector * (f / kSumValues) * 2;
+    products = terms + n_slots * tiles * (f / kTermValues) * kTileRows * 8;
+    largest = products + n_slots * tiles * kTileRows * 4;
+    end = largest + kMaxSlots * kRowWarps * 4;
+  }
+};
+
+/// Puts the lane's sums of a term where they meet: rows g and g + 8, a pair of columns each.
+__device__ __forceinline__ void put_term(float2* to, const float (&term)[4]) {
+  const int lane = threadIdx.x % kWarp;
+  if (lane % 4 != 0) return;  // columns 2 and on
+  to[lane / 4] = make_float2(term[0], term[1]);
+  to[lane / 4 + 8] = make_float2(term[2], term[3]);
+}
+
+/// The terms, `stride` apart, added in order; columns of one vector added up.
+__device__ __forceinline__ float add_terms(const float2* terms, int n, int stride, int per_vector) {
+  float2 sum = make_float2(0, 0);
+#pragma unroll 4
+  for (int b = 0; b < n; ++b) {
+    const float2 term = terms[b * stride];
+    sum.x += term.x;
+    sum.y += term.y;
+  }
+  return per_vector == 2 ? sum.x + sum.y : sum.x;
+}
+
+__device__ __forceinline__ const uint4* lane_column(const __half* values, int n_in, bool there) {
+  const int lane = threadIdx.x % kWarp;
+  return reinterpret_cast<const uint4*>(values + (there ? lane / 4 : 0) * n_in) + lane % 4;
+}
+
+__global__ void __launch_bounds__(kRowThreads, 1)
+    gates_kernel(const __grid_constant__ RowExperts p) {
+  extern __shared__ uint4 row_memory[];
+  auto* const memory = reinterpret_cast<std::uint8_t*>(row_memory);
+  const GateMemory layout(p.n_used + 1, p.d, p.per_vector);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int n_terms = p.d / kTermValues, term_of_warp = warp;
+  const bool works = term_of_warp < n_terms;
+  const int first_row = tile_row(static_cast<int>(blockIdx.x), p.f);
+  std::uint8_t* const ring = memory + layout.ring + warp * GateMemory::kDepth * GateMemory::kSlot;
+  auto* const terms = reinterpret_cast<float2*>(memory + layout.terms);
+  const auto place = [&](int slot, int matrix) {
+    return terms + ((slot * n_terms + term_of_warp) * 2 + matrix) * kTileRows;
+  };
+  const auto slot_at = [&](int i) { return ring + i % GateMemory::kDepth * GateMemory::kSlot; };
+
+  // Stages of the shared expert: of gate, then of up.
+  const auto issue_dense = [&](int i) {
+    if (works && i < 2 * kDenseStages) {
+      const int blocks = p.d / Dense::kBlock;
+      TileSource<Dense> source;
+      source.open(i < kDenseStages ? p.shared_gate : p.shared_up,
+                  static_cast<std::int64_t>(first_row) * blocks, blocks, lane);
+      issue_stage<Dense>(source, term_of_warp * kDenseStages + i % kDenseStages, blocks, slot_at(i),
+                         lane);
+    }
+    commit_copies();
+  };
+#pragma unroll 1
+  for (int i = 0; i < GateMemory::kDepth; ++i) issue_dense(i);
+  fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
+  const bool has_row = of_step(p.n_rows) > 0;
+  if (!p.x_settled) wait_for_inputs();
+
+  // x, split in both orders.
+  auto* const values = reinterpret_cast<__half*>(memory + layout.values);
+  auto* const dense_values = reinterpret_cast<__half*>(memory + layout.dense_values);
+  auto* const largest_of_warp = reinterpret_cast<float*>(memory + layout.largest);
+  constexpr int kQuads = kRowWarps * kTermValues / 4 / kRowThreads;
+  float4 x[kQuads];
+  float largest = 0;
+#pragma unroll
+  for (int k = 0; k < kQuads; ++k) {
+    const int q = threadIdx.x + k * kRowThreads;
+    // Past the L1 cache, which may hold what was there before.
+    x[k] = q < p.d / 4 ? __ldcg(reinterpret_cast<const float4*>(p.x) + q) : make_float4(0, 0, 0, 0);
+    largest = fmaxf(largest, largest_magnitude(x[k]));
+  }
+  largest = warp_max(largest);
+  if (lane == 0) largest_of_warp[warp] = largest;
+  __syncthreads();
+  const ColumnScale scale(warp_max(largest_of_warp[lane % kRowWarps]));
+#pragma unroll
+  for (int k = 0; k < kQuads; ++k) {
+    const int q = threadIdx.x + k * kRowThreads;
+    if (q >= p.d / 4) continue;
+    split_quad(x[k], scale.factor, 4 * q, p.d, Gates::kOrder, p.per_vector, values);
+    split_quad(x[k], scale.factor, 4 * q, p.d, Dense::kOrder, p.per_vector, dense_values);
+  }
+  __syncthreads();
+
+  const bool there = lane / 4 < p.per_vector;
+  {
+    const uint4* const column =
+        lane_column(dense_values, p.d, there) + term_of_warp * (kTermValues / 8);
+    float term[1][4] = {};
+#pragma unroll 1
+    for (int i = 0; i < 2 * kDenseStages; ++i) {
+      wait_for_copies<GateMemory::kDepth - 1>();
+      __syncwarp();
+      const int stage = i % kDenseStages;
+      typename Dense::Row rows[1][2];
+      if (works) {
+        add_stage<Dense, 1, 4>(slot_at(i), {false}, column + stage * (Dense::kBlock / 8), there, 0,
+                               rows, term);
+      }
+      if (stage == kDenseStages - 1) {
+        if (works) put_term(place(p.n_used, i / kDenseStages), term[0]);
+        term[0][0] = term[0][1] = term[0][2] = term[0][3] = 0;
+      }
+      __syncwarp();
+      issue_dense(i + GateMemory::kDepth);
+    }
+  }
+
+  if (p.x_settled) wait_for_inputs();
+  if (!has_row) {
+    wait_for_copies<0>();
+    return;
+  }
+  const int id_of_lane = lane < p.n_used ? p.ids[lane] : 0;
+  const auto is_known = [&](int id) { return id >= 0 && id < p.n_experts; };
+  TileSource<Gates> first_gate, first_up;  // of expert 0
+  first_gate.open(p.gate, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  first_up.open(p.up, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  const auto issue = [&](int slot) {
+    if (works && slot < p.n_used) {
+      const int id = __shfl_sync(kAllLanes, id_of_lane, slot);
+      const int rows = (is_known(id) ? id : 0) * p.f;
+      issue_stage<Gates>(first_gate.rows_on(rows, n_terms), term_of_warp, n_terms, slot_at(slot),
+                         lane);
+      issue_stage<Gates>(first_up.rows_on(rows, n_terms), term_of_warp, n_terms,
+                         slot_at(slot) + kStageBytes<Gates>, lane);
+    }
+    commit_copies();
+  };
+#pragma unroll 1
+  for (int i = 0; i < GateMemory::kDepth; ++i) issue(i);
+  const uint4* const column = lane_column(values, p.d, there) + term_of_warp * (kTermValues / 8);
+  const std::uint32_t tables = tables_of_lane(memory);
+#pragma unroll 1
+  for (int slot = 0; slot < p.n_used; ++slot) {
+    wait_for_copies<GateMemory::kDepth - 1>();
+    __syncwarp();
+    if (works) {
+      const int id = __shfl_sync(kAllLanes, id_of_lane, slot);
+      const bool odd =
+          is_odd(is_known(id) ? id : 0, p.f, first_row + lane / 4, n_terms, term_of_warp);
+      typename Gates::Row rows[2][2];
+      float term[2][4] = {};
+      add_stage<Gates, 2, 4>(slot_at(slot), {odd, odd}, column, there, tables, rows, term);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        finish_term<Gates>(rows[k], make_uint2(0, 0), term[k]);
+        put_term(place(slot, k), term[k]);
+      }
+    }
+    __syncwarp();
+    issue(slot + GateMemory::kDepth);
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  const int slot = static_cast<int>(threadIdx.x) / kTileRows;
+  if (slot > p.n_used) return;
+  if (slot < p.n_used && !is_known(p.ids[slot])) return;
+  const int row = static_cast<int>(threadIdx.x) % kTileRows;
+  const float2* const own = terms + slot * n_terms * 2 * kTileRows + row;
+  const float gate = add_terms(own, n_terms, 2 * kTileRows, p.per_vector) * scale.inverse;
+  const float up = add_terms(own + kTileRows, n_terms, 2 * kTileRows, p.per_vector) * scale.inverse;
+  p.hidden[static_cast<std::int64_t>(slot) * p.f + first_row + row] =
+      gated(gate, up, slot < p.n_used ? p.clamp : p.shared_clamp);
+}
+
+/// Also adds the experts up, in order.
+__global__ void __launch_bounds__(kRowThreads, 1)
+    downs_kernel(const __grid_constant__ RowExperts p) {
+  extern __shared__ uint4 row_memory[];
+  auto* const memory = reinterpret_cast<std::uint8_t*>(row_memory);
+  const int n_slots = p.n_used + 1;
+  const DownMemory layout(n_slots, p.f, p.per_vector);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int n_terms = p.f / kTermValues, n_tiles = kRowWarps / n_terms;
+  const int term_of_warp = warp % n_terms, tile = warp / n_terms;
+  const bool works = tile < n_tiles;
+  const int first_row = tile_row(static_cast<int>(blockIdx.x) * n_tiles + tile, p.d);
+  std::uint8_t* const ring = memory + layout.ring + warp * DownMemory::kDepth * DownMemory::kSlot;
+  const auto slot_at = [&](int i) { return ring + i % DownMemory::kDepth * DownMemory::kSlot; };
+  const auto is_known = [&](int id) { return id >= 0 && id < p.n_experts; };
+  // The kernel of the gates has waited for the ids before this one could begin.
+  const int id_of_lane = lane < p.n_used ? __ldcg(p.ids + lane) : 0;
+
+  TileSource<Downs> first_down;  // of expert 0
+  first_down.open(p.down, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  // The shared expert's stages, then one of each routed expert.
+  const auto issue = [&](int i) {
+    if (works && i < kDenseStages) {
+      const int blocks = p.f / Dense::kBlock;
+      TileSource<Dense> source;
+      source.open(p.shared_down, static_cast<std::int64_t>(first_row) * blocks, blocks, lane);
+      issue_stage<Dense>(source, term_of_warp * kDenseStages + i, blocks, slot_at(i), lane);
+    } else if (works && i < kDenseStages + p.n_used) {
+      const int id = __shfl_sync(kAllLanes, id_of_lane, i - kDenseStages);
+      issue_stage<Downs>(first_down.rows_on((is_known(id) ? id : 0) * p.d, n_terms), term_of_warp,
+                         n_terms, slot_at(i), lane);
+    }
+    commit_copies();
+  };
+#pragma unroll 1
+  for (int i = 0; i < DownMemory::kDepth; ++i) issue(i);
+  const bool has_row = of_step(p.n_rows) > 0;
+  wait_for_inputs();
+  if (!has_row) {
+    wait_for_copies<0>();
+    return;
+  }
+
+  // A thread has one quad of every expert's vector.
+  auto* const values = reinterpret_cast<__half*>(memory + layout.values);
+  auto* const sums = reinterpret_cast<__half*>(memory + layout.sums);
+  auto* const largest_of_warp = reinterpret_cast<float*>(memory + layout.largest);
+  const int quad = static_cast<int>(threadIdx.x);
+  const bool has_quad = quad < p.f / 4;
+  float4 x[kMaxSlots];
+#pragma unroll
+  for (int s = 0; s < kMaxSlots; ++s) {
+    x[s] = make_float4(0, 0, 0, 0);
+    if (s < n_slots && has_quad) {
+      x[s] = reinterpret_cast<const float4*>(p.hidden + static_cast<std::int64_t>(s) * p.f)[quad];
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kMaxSlots; ++s) {
+    const float largest = warp_max(largest_magnitude(x[s]));
+    if (lane == 0) largest_of_warp[s * kRowWarps + warp] = largest;
+  }
+  __syncthreads();
+  const int vector_values = p.per_vector * p.f, vector_sums = vector_values / kSumValues;
+#pragma unroll
+  for (int s = 0; s < kMaxSlots; ++s) {
+    if (s >= n_slots) break;
+    const ColumnScale scale(warp_max(largest_of_warp[s * kRowWarps + lane % kRowWarps]));
+    if (!has_quad) continue;  // whole warps
+    __half* const to = values + s * vector_values;
+    if (s == p.n_used) {
+      split_quad(x[s], scale.factor, 4 * quad, p.f, Dense::kOrder, p.per_vector, to);
+    } else {
+      split_quad(x[s], scale.factor, 4 * quad, p.f, Downs::kOrder, p.per_vector, to);
+      split_sum(x[s], scale.factor, 4 * quad, p.f, p.per_vector, sums + s * vector_sums);
+    }
+  }
+  __syncthreads();
+
+  auto* const terms = reinterpret_cast<float2*>(memory + layout.terms);
+  const auto place = [&](int slot) {
+    return terms + ((slot * n_tiles + tile) * n_terms + term_of_warp) * kTileRows;
+  };
+  const bool there = lane / 4 < p.per_vector;
+  const int column_at = term_of_warp * (kTermValues / 8);
+  float dense_term[1][4] = {};
+#pragma unroll 1
+  for (int i = 0; i < kDenseStages; ++i) {
+    wait_for_copies<DownMemory::kDepth - 1>();
+    __syncwarp();
+    typename Dense::Row rows[1][2];
+    if (works) {
+      add_stage<Dense, 1, 4>(slot_at(i), {false},
+                             lane_column(values + p.n_used * vector_values, p.f, there) +
+                                 column_at + i * (Dense::kBlock / 8),
+                             there, 0, rows, dense_term);
+    }
+    __syncwarp();
+    issue(i + DownMemory::kDepth);
+  }
+  if (works) put_term(place(p.n_used), dense_term[0]);
+#pragma unroll 1
+  for (int slot = 0; slot < p.n_used; ++slot) {
+    wait_for_copies<DownMemory::kDepth - 1>();
+    __syncwarp();
+    if (works) {
+      typename Downs::Row rows[1][2];
+      float term[1][4] = {};
+      add_stage<Downs, 1, 8>(slot_at(slot + kDenseStages), {false},
+                             lane_column(values + slot * vector_values, p.f, there) + column_at,
+                             there, 0, rows, term);
+      uint2 sum = make_uint2(0, 0);
+      if (there) {
+        const __half* const column = sums + slot * vector_sums + lane / 4 * (p.f / kSumValues);
+        sum = reinterpret_cast<const uint2*>(column)[term_of_warp * 4 + lane % 4];
+      }
+      finish_term<Downs>(rows[0], sum, term[0]);
+      put_term(place(slot), term[0]);
+    }
+    __syncwarp();
+    issue(slot + kDenseStages + DownMemory::kDepth);
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+
+  auto* const products = reinterpret_cast<float*>(memory + layout.products);
+  const int block_rows = n_tiles * kTileRows;
+  for (int at = threadIdx.x; at < n_slots * block_rows; at += kRowThreads) {
+    const int slot = at / block_rows, row = at % block_rows;
+    float largest = 0;
+    for (int w = 0; w < kRowWarps; ++w) {
+      largest = fmaxf(largest, largest_of_warp[slot * kRowWarps + w]);
+    }
+    products[at] = add_terms(terms + (slot * n_tiles + row / kTileRows) * n_terms * kTileRows +
+                                 row % kTileRows,
+                             n_terms, kTileRows, p.per_vector) *
+                   ColumnScale(largest).inverse;
+  }
+  __syncthreads();
+  const int row = static_cast<int>(threadIdx.x);
+  if (row >= block_rows) return;
+  float y = 0;
+  for (int slot = 0; slot < p.n_used; ++slot) {
+    const float product =
+        is_known(p.ids[slot]) ? products[slot * block_rows + row] : __int_as_float(0x7fc00000);
+    y += p.weights[slot] * product;
+  }
+  const int tile_of_row = static_cast<int>(blockIdx.x) * n_tiles + row / kTileRows;
+  p.y[tile_row(tile_of_row, p.d) + row % kTileRows] = y + products[p.n_used * block_rows + row];
+}
+
+}  // namespace
+
+bool experts_row_suits(const ExpertsArgs& args, std::size_t largest_shared) {
+  const ExpertWeights& routed = args.routed;
+  const ExpertWeights& shared = args.shared;
+  const std::int64_t d = routed.gate.n_in, f = routed.gate.n_out;
+  return args.step.max_rows == 1 && args.n_used < kMaxSlots && routed.gate.type == DType::iq2_xxs &&
+         routed.up.type == DType::iq2_xxs && routed.down.type == DType::q2_k &&
+         shared.gate.type == DType::q8_0 && shared.up.type == DType::q8_0 &&
+         shared.down.type == DType::q8_0 && d % kTermValues == 0 && d <= kRowWarps * kTermValues &&
+         f % kTermValues == 0 && f <= 4 * kRowThreads &&
+         static_cast<std::size_t>(
+             std::max(GateMemory(args.n_used + 1, static_cast<int>(d), 2).end,
+                      DownMemory(args.n_used + 1, static_cast<int>(f), 2).end)) <= largest_shared;
+}
+
+cudaError_t experts_row(const Launch& launch, const ExpertsArgs& args, Precision precision,
+                        bool x_settled) {
+  RowExperts p;
+  p.n_rows = args.step.n_rows;
+  p.x = args.x;
+  p.ids = args.ids;
+  p.weights = args.weights;
+  p.hidden = args.hidden;
+  p.y = args.y;
+  p.gate = planes_of(args.routed.gate);
+  p.up = planes_of(args.routed.up);
+  p.down = planes_of(args.routed.down);
+  p.shared_gate = planes_of(args.shared.gate);
+  p.shared_up = planes_of(args.shared.up);
+  p.shared_down = planes_of(args.shared.down);
+  p.grid_iq2 = launch.grid_iq2;
+  p.n_used = args.n_used;
+  p.n_experts = static_cast<std::int32_t>(args.routed.gate.n_mats);
+  p.d = static_cast<std::int32_t>(args.routed.gate.n_in);
+  p.f = static_cast<std::int32_t>(args.routed.gate.n_out);
+  p.per_vector = columns_per_vector(precision);
+  p.clamp = args.routed.clamp;
+  p.shared_clamp = args.shared.clamp;
+  p.x_settled = x_settled && launch.early_start;
+  const auto blocks = [](int rows, int of_block) {
+    return dim3(static_cast<unsigned>((rows + of_block - 1) / of_block));
+  };
+  const GateMemory gates(p.n_used + 1, p.d, p.per_vector);
+  const DownMemory downs(p.n_used + 1, p.f, p.per_vector);
+  const int down_rows = kRowWarps / (p.f / kTermValues) * kTileRows;
+  cudaError_t error = allow_shared(gates_kernel, static_cast<std::size_t>(gates.end));
+  if (error != cudaSuccess) return error;
+  error = start(launch, gates_kernel, blocks(p.f, kTileRows), dim3(kRowThreads),
+                static_cast<std::size_t>(gates.end), p);
+  if (error != cudaSuccess) return error;
+  error = allow_shared(downs_kernel, static_cast<std::size_t>(downs.end));
+  if (error != cudaSuccess) return error;
+  return start(launch, downs_kernel, blocks(p.d, down_rows), dim3(kRowThreads),
+               static_cast<std::size_t>(downs.end), p);
+}
+
+}  // namespace ebb::cuda
