@@ -15,7 +15,7 @@ using ebb::Engine;
 using Overrides = std::vector<std::string>;
 
 std::unique_ptr<Engine> rehearse(const std::string& text, const Overrides& overrides) {
-  return ebb::test::open_engine(text, overrides, false, nullptr, true);
+  return ebb::test::open_engine(text, overrides, false, nullptr, {}, true);
 }
 
 void check_equal(const std::string& text, const Overrides& overrides) {

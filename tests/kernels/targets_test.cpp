@@ -110,8 +110,8 @@ BOOST_AUTO_TEST_CASE(choices_of_whole_numbers_agree) {
     step.add_run(0, 1190, 10);
     const Floats q = whole(10 * 5 * d), weight = whole(10 * 5);
     std::vector<std::int32_t> ids(10 * 40), count(10), want;
-    SelectArgs a{step.view(), q.data(), weight.data(), 1,           keys.store, 5, d,
-                 4,           40,       ids.data(),    count.data()};
+    SelectArgs a{step.view(), q.data(), weight.data(), 1,          keys.store,  5, d,
+                 4,           40,       nullptr,       ids.data(), count.data()};
     on_every_target([&](bool first) {
       cpu::PhaseList list;
       BOOST_REQUIRE(cpu::add_select(list, a).has_value());
