@@ -46,6 +46,15 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
   return check_range(op, "n_pairs", n_pairs, 0, d / 2);
 }
 
+Status check_pick_rows(const PickRowsArgs& args) {
+  EBB_TRY(check_pointers("pick_rows", {{"step.n_rows", args.step.n_rows},
+                                       {"step.pos", args.step.pos},
+                                       {"table", args.table},
+                                       {"y", args.y}}));
+  EBB_TRY(check_range("pick_rows", "n", args.n, 1, INT32_MAX));
+  return check_range("pick_rows", "d", args.d, 1, INT32_MAX);
+}
+
 Status check_keep_rows(const KeepRowsArgs& args) {
   EBB_TRY(check_pointers("keep_rows", {{"step.n_rows", args.step.n_rows},
                                        {"step.keep", args.step.keep},

@@ -61,6 +61,7 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
 /// What both backends want of the ops of scoring.h; check_score gives check_store's n_rot of the
 /// keys.
 Status check_keep_rows(const KeepRowsArgs& args);
+Status check_pick_rows(const PickRowsArgs& args);
 Result<std::int32_t> check_score(const ScoreArgs& args);
 
 /// gate and up are n_mats matrices [f, d], down [d, f], and the clamp is positive. `what` names

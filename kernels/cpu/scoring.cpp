@@ -33,6 +33,12 @@ void keep_rows(const KeepRowsArgs& a, std::int64_t first, std::int64_t last, std
   }
 }
 
+void pick_rows(const PickRowsArgs& a, std::int64_t first, std::int64_t last, std::byte*) {
+  for (std::int64_t r = first; r < last; ++r) {
+    std::copy_n(a.table + a.step.pos[r] % a.n * a.d, a.d, a.y + r * a.d);
+  }
+}
+
 std::size_t scratch_bytes(const ScoreArgs& a) {
   return (2 * static_cast<std::size_t>(a.d) * kTile + kTile) * sizeof(float);
 }
@@ -72,6 +78,13 @@ Status add_keep_rows(PhaseList& list, const KeepRowsArgs& args) {
   EBB_TRY(check_keep_rows(args));
   list.push_back(std::make_unique<BlockPhase<KeepRowsArgs>>(
       "keep_rows", args, args.step.n_rows, 1, items_for_values(args.d), 0, keep_rows));
+  return ok_status();
+}
+
+Status add_pick_rows(PhaseList& list, const PickRowsArgs& args) {
+  EBB_TRY(check_pick_rows(args));
+  list.push_back(std::make_unique<BlockPhase<PickRowsArgs>>(
+      "pick_rows", args, args.step.n_rows, 1, items_for_values(args.d), 0, pick_rows));
   return ok_status();
 }
 

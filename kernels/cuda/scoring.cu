@@ -28,6 +28,16 @@ __global__ void __launch_bounds__(kKeepThreads)
   }
 }
 
+/// A block copies a row.
+__global__ void __launch_bounds__(kKeepThreads)
+    pick_rows_kernel(const __grid_constant__ PickRowsArgs a) {
+  wait_for_inputs();
+  const int row = blockIdx.x;
+  if (row >= *a.step.n_rows) return;
+  const std::int32_t* const from = a.table + a.step.pos[row] % a.n * a.d;
+  for (std::int64_t i = threadIdx.x; i < a.d; i += kKeepThreads) a.y[row * a.d + i] = from[i];
+}
+
 template <int kWidth>
 __global__ void __launch_bounds__(kScoreThreads, kWidth <= 128 ? 2 : 1)
     score_all_kernel(const __grid_constant__ ScoreArgs a, const __grid_constant__ RowReader reader,
@@ -64,6 +74,11 @@ std::int32_t max_index_heads(std::int32_t d, std::uint64_t largest_shared) {
 
 cudaError_t keep_rows(const Launch& launch, const KeepRowsArgs& args) {
   return start(launch, keep_rows_kernel, dim3(static_cast<unsigned>(args.step.max_rows)),
+               dim3(kKeepThreads), 0, args);
+}
+
+cudaError_t pick_rows(const Launch& launch, const PickRowsArgs& args) {
+  return start(launch, pick_rows_kernel, dim3(static_cast<unsigned>(args.step.max_rows)),
                dim3(kKeepThreads), 0, args);
 }
 

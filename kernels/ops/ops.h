@@ -33,6 +33,7 @@ class Ops {
   virtual Status attend(const AttendArgs& args) noexcept = 0;
   virtual Status keep_rows(const KeepRowsArgs& args) noexcept = 0;
   virtual Status score(const ScoreArgs& args) noexcept = 0;
+  virtual Status pick_rows(const PickRowsArgs& args) noexcept = 0;
   virtual Status move_rows(const MoveRowsArgs& args) noexcept = 0;
   virtual Status copy(const CopyArgs& args) noexcept = 0;
   virtual Status host_call(const HostCallArgs& args) noexcept = 0;

@@ -7,7 +7,8 @@
 
 namespace ebb {
 
-// Ops and views by which scorers read what attention holds.
+// Ops and views by which scorers read what attention holds, and by which a recorded choice
+// replaces one.
 
 /// y[step.keep[r]] = x[r] for the rows whose step.keep[r] is not negative.
 struct KeepRowsArgs {
@@ -15,6 +16,15 @@ struct KeepRowsArgs {
   const float* x = nullptr;  ///< [rows, d]
   std::int64_t d = 0;
   float* y = nullptr;  ///< [max_kept, d] out
+};
+
+/// y[r] = table[step.pos[r] % n], rows of d 32-bit values.
+struct PickRowsArgs {
+  StepView step;
+  const std::int32_t* table = nullptr;  ///< [n, d]
+  std::int64_t n = 0;
+  std::int64_t d = 0;
+  std::int32_t* y = nullptr;  ///< [rows, d] out
 };
 
 /// logits[r][c] = sum_h weight[r][h] * weight_scale * max(0, q[r][h] . key[c]) for the chunks c

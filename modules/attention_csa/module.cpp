@@ -22,6 +22,7 @@
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
 #include "modules/attention_csa/random_state.h"
+#include "modules/attention_csa/recorded.h"
 #include "modules/deepseek4/config.h"
 
 namespace ebb {
@@ -47,8 +48,9 @@ struct Layer {
   RowStore ring;
   Compressor chunks;
   // Ratio 4 only.
-  std::int32_t staged = -1;  // number among the staged layers
-  SlotStore slots;           // of chunks.rows
+  std::int32_t ordinal = -1;  // among the layers of ratio 4
+  std::int32_t staged = -1;   // number among the staged layers
+  SlotStore slots;            // of chunks.rows
   Compressor index;
   Weight index_query;                  // [n_index_heads * d_index, q_rank]
   Weight index_weight;                 // [n_index_heads, d_model]
@@ -70,6 +72,7 @@ class AttentionCsa final : public Attention {
   static Result<std::unique_ptr<AttentionCsa>> create(Host& host, Options& options) {
     const std::size_t kv = options.get_choice("kv_format", 0, {"f32", "f16", "fp8"});
     const std::size_t index = options.get_choice("index_format", 0, {"f32", "fp8", "fp4"});
+    const std::string selections = options.get_path("selections");
     EBB_TRY(options.finish());
     if (host.loader() == nullptr || host.compute() == nullptr) {
       return make_error(Errc::incompatible, "attention_csa needs a loader and a compute module");
@@ -78,23 +81,33 @@ class AttentionCsa final : public Attention {
     EBB_TRY(deepseek4::check_tensors(*host.loader(), config));
     constexpr RowFormat kKvFormats[] = {RowFormat::f32, RowFormat::f16, RowFormat::fp8};
     constexpr RowFormat kIndexFormats[] = {RowFormat::f32, RowFormat::fp8, RowFormat::fp4};
+    RecordedSelections recorded;
+    if (!selections.empty()) {
+      EBB_ASSIGN(recorded, RecordedSelections::read(selections, config.top_k));
+    }
     return std::make_unique<AttentionCsa>(host, std::move(config), kKvFormats[kv],
-                                          kIndexFormats[index]);
+                                          kIndexFormats[index], std::move(recorded));
   }
 
-  AttentionCsa(Host& host, Config config, RowFormat kv_format, RowFormat index_format)
+  AttentionCsa(Host& host, Config config, RowFormat kv_format, RowFormat index_format,
+               RecordedSelections recorded)
       : host_(host),
         loader_(*host.loader()),
         compute_(*host.compute()),
         config_(std::move(config)),
         kv_format_(kv_format),
         index_format_(index_format),
+        recorded_(std::move(recorded)),
         window_frequency_(frequencies({.base = config_.rope_base})),
         chunk_frequency_(frequencies({config_.compress_rope_base, config_.yarn_factor,
                                       config_.yarn_original_context, config_.yarn_beta_fast,
                                       config_.yarn_beta_slow})) {
     layers_.resize(static_cast<std::size_t>(config_.n_layers));
-    for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i].ratio = config_.ratio[i];
+    std::int32_t n_csa = 0;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      layers_[i].ratio = config_.ratio[i];
+      if (layers_[i].ratio == 4) layers_[i].ordinal = n_csa++;
+    }
   }
 
   Status keep(std::span<const std::int32_t> layers, bool queries) noexcept override {
@@ -157,6 +170,8 @@ class AttentionCsa final : public Attention {
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     const std::int64_t rows = shape.max_rows;
     top_k_ = top_k(shape);
+    max_sequences_ = shape.max_sequences;
+    recorded_.carve(arena);
     staging_ = host_.staging();
     allowed_ = host_.memory() != nullptr ? host_.memory()->allowed() : nullptr;
     n_staged_ = 0;
@@ -166,6 +181,7 @@ class AttentionCsa final : public Attention {
       if (layer.ratio == 0) continue;
       carve_compressor(layer.chunks, arena, shape, layer.ratio, config_.d_head);
       const std::int64_t n_chunks = (shape.max_context + layer.ratio - 1) / layer.ratio;
+      if (layer.ratio == 4) n_chunks_ = n_chunks;
       layer.staged = layer.ratio == 4 && staging_ != nullptr ? n_staged_++ : -1;
       layer.slots = {};
       if (layer.staged >= 0) {
@@ -210,6 +226,7 @@ class AttentionCsa final : public Attention {
     const std::uint64_t bytes = window_frequency_.size() * sizeof(double);
     EBB_TRY(compute_.write(window_frequency_memory_, window_frequency_.data(), bytes));
     EBB_TRY(compute_.write(chunk_frequency_memory_, chunk_frequency_.data(), bytes));
+    EBB_TRY(recorded_.upload(compute_, n_chunks_));
     if (n_staged_ > 0) EBB_TRY(ops.move_rows({staging_->step_moves()}));
     for (const Angles* angles : {&window_angles_, &query_angles_, &csa_angles_, &hca_angles_}) {
       EBB_TRY(ops.rope_table(
@@ -470,6 +487,9 @@ class AttentionCsa final : public Attention {
     select.ids = chosen.ids;
     select.count = chosen.count;
     EBB_TRY(ops.select(select));
+    if (!recorded_.empty() && step.max_rows <= max_sequences_) {
+      EBB_TRY(recorded_.plan(ops, step, layer.ordinal, chosen.ids, chosen.count));
+    }
     return is_logged(layer, step) ? plan_log(ops, step, layer) : ok_status();
   }
 
@@ -501,6 +521,7 @@ class AttentionCsa final : public Attention {
   const Config config_;
   const RowFormat kv_format_;
   const RowFormat index_format_;
+  RecordedSelections recorded_;
   const std::vector<double> window_frequency_;  // [n_rot / 2]
   const std::vector<double> chunk_frequency_;   // [n_rot / 2]
   Rounding kv_rounding_ = Rounding::none;
@@ -509,6 +530,8 @@ class AttentionCsa final : public Attention {
   std::int32_t top_k_ = 0;      // of the session
   Staging* staging_ = nullptr;  // of the session; nullptr: no layer is staged
   std::int32_t n_staged_ = 0;
+  std::int32_t max_sequences_ = 0;  // of the session
+  std::int64_t n_chunks_ = 0;       // of ratio 4, in max_context
   bool keeps_queries_ = false;
   const std::uint8_t* allowed_ = nullptr;  // of the session
 

@@ -80,6 +80,9 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
 Status Recorder::keep_rows(const KeepRowsArgs& args) noexcept {
   return guarded([&] { return add_keep_rows(phases_, args); });
 }
+Status Recorder::pick_rows(const PickRowsArgs& args) noexcept {
+  return guarded([&] { return add_pick_rows(phases_, args); });
+}
 Status Recorder::score(const ScoreArgs& args) noexcept {
   return guarded([&] { return add_score(phases_, args); });
 }

@@ -32,6 +32,7 @@ class Recorder final : public Ops {
   Status select(const SelectArgs& args) noexcept override;
   Status attend(const AttendArgs& args) noexcept override;
   Status keep_rows(const KeepRowsArgs& args) noexcept override;
+  Status pick_rows(const PickRowsArgs& args) noexcept override;
   Status score(const ScoreArgs& args) noexcept override;
   Status move_rows(const MoveRowsArgs& args) noexcept override;
   Status copy(const CopyArgs& args) noexcept override;

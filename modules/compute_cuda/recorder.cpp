@@ -463,6 +463,14 @@ Status Recorder::keep_rows(const KeepRowsArgs& args) noexcept {
   });
 }
 
+Status Recorder::pick_rows(const PickRowsArgs& args) noexcept {
+  return guarded([&]() -> Status {
+    EBB_TRY(cpu::check_pick_rows(args));
+    EBB_TRY(check_rows("pick_rows", args.step.max_rows));
+    return add("pick_rows", 0, [args](const Launch& l) { return cuda::pick_rows(l, args); });
+  });
+}
+
 Status Recorder::score(const ScoreArgs& args) noexcept {
   return guarded([&]() -> Status {
     EBB_ASSIGN(const std::int32_t n_rot, cpu::check_score(args));

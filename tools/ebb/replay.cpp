@@ -23,6 +23,7 @@
 #include "tools/ebb/validators.h"
 #include "tools/trace/oracle_general.h"
 #include "tools/trace/reader.h"
+#include "tools/trace/recorded_selections.h"
 
 namespace ebb::cli {
 namespace {
@@ -33,7 +34,8 @@ struct ReplayArgs {
   std::string trace;
   std::vector<std::string> policies;
   std::vector<std::int64_t> slots;
-  std::string staging, json, csv, oracle_general;
+  std::string staging, json, csv, oracle_general, selections;
+  std::int32_t spread = 1;
   bool recover = false, no_bound = false, no_scores = false, verify = false, verbose = false;
 };
 
@@ -242,6 +244,12 @@ Result<int> replay_all(const ReplayArgs& args) {
   if (!args.oracle_general.empty()) {
     EBB_TRY(trace::export_oracle_general(args.trace, args.oracle_general, args.recover));
   }
+  if (!args.selections.empty()) {
+    EBB_ASSIGN(const trace::RecordedSize size,
+               trace::export_selections(args.trace, args.selections, args.spread, args.recover));
+    fmt::print("{}: {} layers, {} steps, {} chunks a row\n", printable(args.selections),
+               size.n_layers, size.n_steps, size.top_k);
+  }
   EBB_TRY(write_reports(args, staging, rows));
   fmt::print("{}: {} staging, {} layers, {} steps with {} selections\n", printable(args.trace),
              staging_name(staging), header.n_layers, contents.n_logged_steps,
@@ -282,6 +290,17 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--csv", args->csv, "And as CSV, one line per policy and number of slots")
       ->check(output_file())
       ->type_name("FILE");
+  command
+      ->add_option("--selections", args->selections,
+                   "Also write the steps of the first sequence for [attention] selections, to "
+                   "measure with")
+      ->check(output_file())
+      ->type_name("FILE");
+  command
+      ->add_option("--spread", args->spread,
+                   "With --selections: neighbouring chunks that one chunk of the trace stands for")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
   command
       ->add_option("--oracle-general", args->oracle_general,
                    "Write the selections for libCacheSim, as oracleGeneral")

@@ -1,0 +1,99 @@
+#include "tools/trace/recorded_selections.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <vector>
+
+#include "core/text.h"
+#include "tools/trace/reader.h"
+
+namespace ebb::trace {
+namespace {
+
+/// By step, then layer.
+struct Steps {
+  std::vector<std::vector<std::vector<std::int32_t>>> ids;
+  std::int32_t n_first = 0;  // chunks that were complete in the first of them
+};
+
+Result<Steps> read_steps(Reader& reader) {
+  const Header& header = reader.header();
+  Steps steps;
+  std::int32_t sequence = -1;
+  bool listens = false;
+  for (;;) {
+    EBB_ASSIGN(const Record* const record, reader.next());
+    if (record == nullptr || (record->kind == Kind::close && record->sequence == sequence)) break;
+    if (record->kind == Kind::open && sequence < 0) sequence = record->sequence;
+    if (record->kind == Kind::step) {
+      const Run& run = record->runs.front();
+      listens = record->runs.size() == 1 && run.n_rows == 1 && run.sequence == sequence;
+      if (!listens) continue;
+      if (steps.ids.empty()) {
+        steps.n_first = (run.first_pos + 1) / static_cast<std::int32_t>(header.ratio);
+      }
+      steps.ids.emplace_back(header.n_layers);
+    }
+    if (record->kind == Kind::selected && listens) {
+      steps.ids.back()[static_cast<std::size_t>(record->layer)] = record->ids;
+    }
+  }
+  if (steps.ids.size() < 2) {
+    return make_error(Errc::invalid_argument,
+                      "fewer than two steps in which the first sequence was alone");
+  }
+  return steps;
+}
+
+std::vector<std::int32_t> spread_out(const std::vector<std::int32_t>& ids, std::int32_t n_first,
+                                     std::int32_t spread) {
+  std::vector<std::int32_t> all;
+  for (const std::int32_t id : ids) {
+    // Chunks of the steps themselves are as many there as here.
+    const std::int32_t n = id < n_first ? spread : 1;
+    const std::int32_t first = id < n_first ? id * spread : n_first * spread + id - n_first;
+    for (std::int32_t i = 0; i < n; ++i) all.push_back(first + i);
+  }
+  return all;
+}
+
+Error cannot(const std::string& path, const char* what, Errc code) {
+  return make_error(code, "%s: %s: %s", printable(path).c_str(), what,
+                    std::generic_category().message(errno).c_str());
+}
+
+}  // namespace
+
+Result<RecordedSize> export_selections(const std::string& trace, const std::string& to,
+                                       std::int32_t spread, bool recover) {
+  EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
+  EBB_ASSIGN(const Steps steps, read_steps(reader));
+  const std::size_t n = steps.ids.size();
+  const RecordedSize size{reader.header().n_layers, static_cast<std::uint32_t>(2 * n - 2),
+                          reader.header().top_k * static_cast<std::uint32_t>(spread)};
+  std::vector<std::int32_t> values, counts;
+  for (std::uint32_t layer = 0; layer < size.n_layers; ++layer) {
+    for (std::size_t step = 0; step < size.n_steps; ++step) {
+      const std::size_t from = step < n ? step : 2 * n - 2 - step;
+      auto ids = spread_out(steps.ids[from][layer], steps.n_first, spread);
+      counts.push_back(static_cast<std::int32_t>(ids.size()));
+      ids.resize(size.top_k);
+      values.insert(values.end(), ids.begin(), ids.end());
+    }
+  }
+  const FilePtr file(std::fopen(to.c_str(), "wbe"));
+  if (!file) return cannot(to, "cannot open for writing", Errc::invalid_argument);
+  const auto put = [&file](const void* from, std::size_t bytes) {
+    return std::fwrite(from, 1, bytes, file.get()) == bytes;
+  };
+  const std::uint32_t head[] = {size.n_layers, size.n_steps, size.top_k};
+  if (!put("EBBSELS1", 8) || !put(head, sizeof(head)) || !put(values.data(), values.size() * 4) ||
+      !put(counts.data(), counts.size() * 4) || std::fflush(file.get()) != 0) {
+    return cannot(to, "cannot write", Errc::io);
+  }
+  return size;
+}
+
+}  // namespace ebb::trace
