@@ -154,8 +154,8 @@ BOOST_FIXTURE_TEST_CASE(an_export_spreads_chunks_and_goes_back_and_forth, Folder
   {
     ebb::trace::Writer writer = require(ebb::trace::Writer::create(trace, header));
     require(writer.open(0));
-    Ids prompt(40), sequence(40, 0);
-    for (std::int32_t i = 0; i < 40; ++i) prompt[static_cast<std::size_t>(i)] = i;
+    Ids prompt(42), sequence(42, 0);
+    for (std::int32_t i = 0; i < 42; ++i) prompt[static_cast<std::size_t>(i)] = i;
     require(writer.step(prompt, sequence));
     const std::vector<Ids> rows = {{1, 5}, {1, 9, 10}, {2, 5, 10}};
     for (std::int32_t i = 0; i < 3; ++i) {
@@ -178,7 +178,7 @@ BOOST_FIXTURE_TEST_CASE(an_export_spreads_chunks_and_goes_back_and_forth, Folder
     std::memcpy(&value, bytes.data() + 20 + 4 * i, 4);
     return value;
   };
-  // 43 tokens are 10 chunks: chunk 10 is the steps' own.
+  // In the first step 43 tokens are 10 chunks: chunk 10 is the steps' own.
   const std::vector<Ids> want = {
       {2, 3, 10, 11}, {2, 3, 18, 19, 20}, {4, 5, 10, 11, 20}, {2, 3, 18, 19, 20}};
   for (std::size_t step = 0; step < 4; ++step) {
