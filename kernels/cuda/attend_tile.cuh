@@ -33,6 +33,8 @@ struct AttendPlan {
   RowReader chunks;
   float* partial = nullptr;  // [rows, heads, kMaxSplits, width] sums
   float2* state = nullptr;   // [rows, heads, kMaxSplits] maximum and denominator
+  /// [rows, top_k] chunks that have no slot, brought in before; nullptr: they are read in the pool.
+  std::byte* landing = nullptr;
 };
 
 /// The keys of one row: window, then chunks, in order. They are cut into tiles, and the tiles into
@@ -114,26 +116,32 @@ struct Sums {
   float of[kHeadTiles][kDimTiles][4];
 };
 
-/// Address of chunk `chunk`: in its slot if it has one.
-__device__ __forceinline__ const std::byte* chunk_at(const AttendArgs& a, int seq,
-                                                     std::int64_t chunk) {
+/// Address of chunk `chunk`, which stands at `place` of the row's choice: in its slot if it has
+/// one.
+__device__ __forceinline__ const std::byte* chunk_at(const AttendPlan& plan, int row, int seq,
+                                                     std::int64_t chunk, int place) {
+  const AttendArgs& a = plan.args;
   if (a.slots.slot_of != nullptr) {
     const std::int32_t slot = a.slots.slot_of[seq * a.chunks.n_rows + chunk];
     if (slot >= 0) {
       return a.slots.slots + seq * a.slots.sequence_bytes + slot * a.chunks.row_bytes;
+    }
+    if (plan.landing != nullptr) {
+      return plan.landing + (static_cast<std::int64_t>(row) * a.top_k + place) * a.chunks.row_bytes;
     }
   }
   return row_at(a.chunks, seq, chunk);
 }
 
 /// Address of key `key` of the list: with chunk_at the one place that knows where rows are.
-__device__ __forceinline__ const std::byte* key_at(const AttendArgs& a, int seq, const Keys& keys,
-                                                   int key) {
+__device__ __forceinline__ const std::byte* key_at(const AttendPlan& plan, int row, int seq,
+                                                   const Keys& keys, int key) {
+  const AttendArgs& a = plan.args;
   if (key < keys.n_window) {
     return row_at(a.ring, seq, ring_index(keys.window_first + key, a.ring.n_rows));
   }
   const int place = key - keys.n_window;
-  return chunk_at(a, seq, keys.ids != nullptr ? keys.ids[place] : place);
+  return chunk_at(plan, row, seq, keys.ids != nullptr ? keys.ids[place] : place, place);
 }
 
 /// The warp's keys of a tile, on their way from memory; keys past the end are zero.
@@ -141,7 +149,7 @@ template <int kWidth>
 struct HeldKeys {
   float4 of[kWarpKeys][kWidth / 128];
 
-  __device__ __forceinline__ void load(const AttendPlan& plan, int seq, const Keys& keys,
+  __device__ __forceinline__ void load(const AttendPlan& plan, int row, int seq, const Keys& keys,
                                        int first) {
     const int lane = threadIdx.x % kWarp;
     const int begin = first + static_cast<int>(threadIdx.x) / kWarp * kWarpKeys;
@@ -149,7 +157,7 @@ struct HeldKeys {
 #pragma unroll
     for (int k = 0; k < kWarpKeys; ++k) {
       const int key = begin + k;
-      stored[k] = key < keys.n_keys ? key_at(plan.args, seq, keys, key) : nullptr;
+      stored[k] = key < keys.n_keys ? key_at(plan, row, seq, keys, key) : nullptr;
     }
 #pragma unroll
     for (int k = 0; k < kWarpKeys; ++k) {

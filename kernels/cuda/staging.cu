@@ -2,6 +2,7 @@
 // copies from are host memory that the host has written since the last run, so they are read past
 // the caches that could hold an older state.
 
+#include "kernels/cuda/copy_row.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/staging.h"
 
@@ -9,16 +10,7 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kMaxBlocks = 64;
-
-/// Whole units of T; both addresses and `bytes` are multiples of sizeof(T).
-template <class T>
-__device__ void copy_row(std::byte* to, const std::byte* from, int bytes, int lane) {
-  const int n = bytes / static_cast<int>(sizeof(T));
-  for (int i = lane; i < n; i += kWarp) {
-    reinterpret_cast<T*>(to)[i] = __ldcv(reinterpret_cast<const T*>(from) + i);
-  }
-}
+constexpr int kMaxBlocks = 512;  // each row comes over the bus: many have to be under way at once
 
 __global__ void __launch_bounds__(kThreads) move_rows_kernel(SlotMoves list) {
   wait_for_inputs();
@@ -33,18 +25,7 @@ __global__ void __launch_bounds__(kThreads) move_rows_kernel(SlotMoves list) {
     auto* const to = reinterpret_cast<std::byte*>(__ldcv(words + 2));
     const unsigned long long last = __ldcv(words + 3);
     const int value = static_cast<int>(last & 0xffffffffu), bytes = static_cast<int>(last >> 32);
-    if (from != nullptr) {
-      const auto unit = reinterpret_cast<unsigned long long>(from) |
-                        reinterpret_cast<unsigned long long>(to) |
-                        static_cast<unsigned long long>(bytes);
-      if (unit % 16 == 0) {
-        copy_row<uint4>(to, from, bytes, lane);
-      } else if (unit % 8 == 0) {
-        copy_row<uint2>(to, from, bytes, lane);
-      } else {
-        copy_row<unsigned char>(to, from, bytes, lane);
-      }
-    }
+    if (from != nullptr) copy_row(to, from, bytes, lane);
     if (lane == 0) *entry = value;
   }
 }
