@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from support import DATA, EBB, ProgramTest
+from support import DATA, DEMO, EBB, ProgramTest
 
 SWAP = '[swap]\nmodule = "swap_lru"\nslots = 64\nstaging = "demand"\n'
 TYPES = {"F32": "f", "I32": "i", "I64": "q", "BF16": "H"}
@@ -228,6 +228,26 @@ class Dump(ProgramTest):
         self.assertEqual(sorted(os.listdir(out)), sorted([*files, "dump.json"]))
         self.assertLess(len(files), 200)
         Tensors(out / files[-1])
+
+
+class BundledScorers(ProgramTest):
+    def right(self, name, *more):
+        needles = DATA.joinpath("needles.jsonl").read_text("utf-8").splitlines()
+        chosen = [line for line in needles if '"id": "n2k-' in line][:3]
+        self.assertEqual(len(chosen), 3)
+        self.expect(0, "eval", "needles", name, "-i",
+                    self.write("needles.jsonl", "\n".join(chosen)), "-o", self.path("out.jsonl"),
+                    "--set", "compute.threads=1", "--set", "engine.prefill_chunk=256", *more)
+        return sum(line["right"] for line in self.results("out.jsonl"))
+
+    def test_a_tenth_of_the_chunks_is_enough_if_the_scorers_choose_it(self):
+        self.assertEqual(self.right(DEMO / "bounded.toml", "--set", "memory.budget=0.1"), 3)
+
+    def test_and_is_not_if_they_are_the_last_ones(self):
+        text = DEMO.joinpath("bounded.toml").read_text().split("[[memory.scorer]]")[0]
+        recent = self.write("recent.toml", text.replace('"demo.toml"', f'"{DEMO}/demo.toml"')
+                            + '[[memory.scorer]]\nmodule = "scorer_recent"\n')
+        self.assertLess(self.right(recent, "--set", "memory.budget=0.1"), 3)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import time
 import unittest
 
 from support import DATA, DEMO, ROOT, ProgramTest, stop
+from test_dump import Tensors
 
 CHECKS = pathlib.Path(os.environ["EBB_CHECKS"])
 MANIFEST = DEMO / "demo.toml"
@@ -68,6 +69,31 @@ class Answers(ProgramTest):
                 512 * len(want), "--json", *settings, timeout=280).out)
             print(f"likelihood: {report['mean_nll']:.6f}, want {mean:.6f}")
             self.assertAlmostEqual(report["mean_nll"], mean, delta=1e-3)
+
+    def test_what_scorers_are_trained_from_is_the_same(self):
+        lines = [{"id": "a", "tokens": [(j * 37) % 500 + 1 for j in range(700)]}]
+        read = []
+        for name, settings in (("cpu", CPU), ("gpu", GPU)):
+            self.expect(0, "dump", MANIFEST, "-i", self.batch(lines), "-o", self.path(name),
+                        "--every", "50", *settings)
+            read.append(Tensors(self.folder / name / "000000.safetensors"))
+        cpu, gpu = read
+        self.assertEqual(cpu.shape, gpu.shape)
+        for name, values in cpu.values.items():
+            worst = max(map(abs, values))
+            for one, other in zip(values, gpu.values[name], strict=True):
+                self.assertAlmostEqual(one, other, delta=2e-3 * worst, msg=name)
+
+    def test_needles_in_a_bounded_memory_are_the_same(self):
+        needles = DATA.joinpath("needles.jsonl").read_text("utf-8").splitlines()
+        some = self.write("some.jsonl", "\n".join(n for n in needles if '"id": "n4k-' in n))
+        found = []
+        for name, settings in (("cpu.jsonl", CPU), ("gpu.jsonl", GPU)):
+            self.expect(0, "eval", "needles", DEMO / "bounded.toml", "-i", some, "-o",
+                        self.path(name), *settings, timeout=280)
+            found.append({line["id"]: line["text"] for line in self.results(name)})
+            self.assertTrue(all(line["right"] for line in self.results(name)))
+        self.assertEqual(found[0], found[1])
 
     def test_an_interrupted_run_goes_on_where_it_was(self):
         arguments = ("run", MANIFEST, "-i", DEMO / "prompts.jsonl", "-o", self.path("r.jsonl"),

@@ -120,45 +120,44 @@ Result<std::vector<DumpLayer>> find_layers(const Engine& engine,
   return layers;
 }
 
-ordered_json describe_rope(Engine& engine, const ScoredLayer& view) {
+Result<ordered_json> describe_rope(Engine& engine, const ScoredLayer& view) {
   std::vector<double> frequency(static_cast<std::size_t>(view.n_pairs));
-  if (!engine.read(frequency.data(), view.frequency, frequency.size() * sizeof(double))) {
-    return nullptr;
-  }
+  EBB_TRY(engine.read(frequency.data(), view.frequency, frequency.size() * sizeof(double)));
   ordered_json metadata = ordered_json::object();
   for (const std::string& key : engine.loader().keys()) {
     if (key.find("rope") == key.npos) continue;
     std::visit([&](const auto& value) { metadata[key] = value; }, *engine.loader().meta(key));
   }
-  return {{"n_pairs", view.n_pairs}, {"frequency", frequency}, {"metadata", metadata}};
+  return ordered_json{{"n_pairs", view.n_pairs}, {"frequency", frequency}, {"metadata", metadata}};
 }
 
-ordered_json describe(Engine& engine, const Manifest& manifest,
-                      const std::vector<DumpLayer>& layers, const DumpSettings& settings) {
+Result<ordered_json> describe(Engine& engine, const Manifest& manifest,
+                              const std::vector<DumpLayer>& layers, const DumpSettings& settings) {
   const ScoredLayer& view = layers.front().view;
+  EBB_ASSIGN(const ordered_json rope, describe_rope(engine, view));
   ordered_json list = ordered_json::array();
   for (const DumpLayer& layer : layers) {
     list.push_back({{"layer", layer.layer}, {"ordinal", layer.ordinal}});
   }
   constexpr const char* kFormats[] = {"f32", "f16", "fp8", "fp4"};
-  return {{"ebb_dump", kDumpVersion},
-          {"program", EBB_VERSION},
-          {"model", engine.loader().digest()},
-          {"source", engine.loader().source()},
-          {"manifest", manifest.hash()},
-          {"layers", list},
-          {"d_model", view.d_model},
-          {"d", view.d},
-          {"n_heads", view.n_heads},
-          {"ratio", view.ratio},
-          {"top_k", engine.staged().top_k},
-          {"weight_scale", view.weight_scale},
-          {"transformed", view.transformed},
-          {"index_format", kFormats[static_cast<std::size_t>(view.keys.format)]},
-          {"rope", describe_rope(engine, view)},
-          {"every", settings.every},
-          {"last", settings.last},
-          {"vector_type", settings.bf16 ? "bf16" : "f32"}};
+  return ordered_json{{"ebb_dump", kDumpVersion},
+                      {"program", EBB_VERSION},
+                      {"model", engine.loader().digest()},
+                      {"source", engine.loader().source()},
+                      {"manifest", manifest.hash()},
+                      {"layers", list},
+                      {"d_model", view.d_model},
+                      {"d", view.d},
+                      {"n_heads", view.n_heads},
+                      {"ratio", view.ratio},
+                      {"top_k", engine.staged().top_k},
+                      {"weight_scale", view.weight_scale},
+                      {"transformed", view.transformed},
+                      {"index_format", kFormats[static_cast<std::size_t>(view.keys.format)]},
+                      {"rope", rope},
+                      {"every", settings.every},
+                      {"last", settings.last},
+                      {"vector_type", settings.bf16 ? "bf16" : "f32"}};
 }
 
 class DumpRun {
@@ -219,15 +218,17 @@ Result<int> dump(const DumpArgs& args) {
              encode_documents(*engine, batch, defaults, args.input));
   EBB_ASSIGN(const std::vector<DumpLayer> layers, find_layers(*engine, args.layers));
   interrupt.arm();
-  ordered_json about = describe(*engine, manifest, layers, args.settings);
+  EBB_ASSIGN(ordered_json about, describe(*engine, manifest, layers, args.settings));
   DumpRun dump_run(*engine, folder, args.settings);
-  EBB_ASSIGN(const bool is_through, dump_run.run(documents, layers, interrupt));
-  about["complete"] = is_through;
+  const Result<bool> through = dump_run.run(documents, layers, interrupt);
+  about["complete"] = through && *through;
   about["documents"] = dump_run.done();
+  // What is finished is of use, whatever ended the run.
   if (!dump_run.done().empty()) {
     EBB_TRY(write_file(folder.file("dump.json"), about.dump(1) + "\n"));
   }
-  if (!is_through) {
+  if (!through) return through.error();
+  if (!*through) {
     tell("interrupted: {} of {} documents are dumped\n", dump_run.done().size(), documents.size());
     return kInterrupted;
   }

@@ -38,7 +38,7 @@ def main():
     parser.add_argument("dumps", nargs="+", metavar="DUMP")
     parser.add_argument("--scorers", required=True, metavar="FILE.safetensors")
     parser.add_argument("--json", metavar="FILE", help="everything by layer and age")
-    parser.add_argument("--focus-token", type=int, help="refreshes at rows of this token")
+    parser.add_argument("--focus-token", type=int, help="forecasts at rows of this token")
     parser.add_argument("--end-token", type=int, default=-1, help="an interval ends behind it")
     parser.add_argument("--device", default="auto")
     add_metric_arguments(parser)

@@ -1,11 +1,11 @@
-"""How much of what the model selects is in a kept set, by budget, layer and age of the set.
+"""How much of what the model selects is in a resident set, by budget, layer and age of the set.
 
-A kept set is chosen at one token (the refresh) and serves the tokens after it: ages 0..63. The budget
-is a share of the chunks that exist at the refresh: the first and the last are always kept and count,
+A set is chosen at one token (the forecast) and serves the tokens after it: ages 0..63. The budget is a
+share of the chunks that are complete at the forecast: the first and the last are always kept and count,
 the rest goes by the order that is judged. A chunk that completes later is kept and does not count.
 Orders: `scorer` (maximum over the scorers), and to compare with
   recency  the latest first              random  any
-  reuse    the model's own indexers at the refresh, highest share of a layer's softmax first
+  reuse    the model's own indexers at the forecast, highest share of a layer's softmax first
   oracle   what will be selected in the interval, most mass first: no order can do better by much
 """
 
@@ -29,7 +29,7 @@ def ensemble_logits(scorers, document, rows):
 
 
 def orders(document, labels, scorers, row, generator):
-    """The order of each method at one refresh: [visible chunks], higher is better."""
+    """The order of each method at one forecast: [visible chunks], higher is better."""
     rows = row[None]
     n = int(labels.visible(rows))
     device = row.device
@@ -49,10 +49,10 @@ def orders(document, labels, scorers, row, generator):
 
 
 class Tally:
-    """Sums over refreshes of one group: by method, budget and layer, per age."""
+    """Sums over the forecasts of one group: by method, budget and layer, per age."""
 
     def __init__(self, layers):
-        self.layers, self.sums, self.count, self.n_refreshes = layers, {}, None, 0
+        self.layers, self.sums, self.count, self.n_forecasts = layers, {}, None, 0
 
     def add(self, method, age, recall, mass):
         """age [tokens]; recall, mass [budgets, layers, tokens]"""
@@ -66,10 +66,10 @@ class Tally:
         if self.count is None:
             self.count = torch.zeros(AGES, dtype=torch.float64, device=age.device)
         self.count.index_add_(0, age, torch.ones_like(age, dtype=torch.float64))
-        self.n_refreshes += 1
+        self.n_forecasts += 1
 
     def report(self):
-        out = {"refreshes": self.n_refreshes, "methods": {}}
+        out = {"forecasts": self.n_forecasts, "methods": {}}
         count = self.count.tolist()
         for method, sums in self.sums.items():
             recall, mass = sums.tolist()
@@ -88,7 +88,7 @@ def by_age(sums, count):
 
 
 def judge(document, labels, scorers, rows, tally, generator, recent, sink):
-    """Adds the refreshes at `rows`; recent and sink in tokens."""
+    """Adds the forecasts at `rows`; recent and sink in tokens."""
     ratio = labels.ratio
     for row in rows:
         n = int(labels.visible(row[None]))

@@ -14,7 +14,7 @@ def add_metric_arguments(parser):
     group.add_argument("--recent", type=int, default=64, help="tokens that are always kept")
     group.add_argument("--sink", type=int, default=16, help="first tokens, likewise")
     group.add_argument("--body-rows", type=int, default=8,
-                       help="refreshes per document besides those at focus tokens")
+                       help="forecasts per document besides those at focus tokens")
 
 
 def evaluate(items, scorers, args, device, body_rows=None):
@@ -32,7 +32,7 @@ def evaluate(items, scorers, args, device, body_rows=None):
             for name, rows in (("focus", item.rows.focus), ("body", body)):
                 judge(item.document, item.labels, scorers, rows, tallies[name], generator,
                       args.recent, args.sink)
-    return {name: tally.report() for name, tally in tallies.items() if tally.n_refreshes}
+    return {name: tally.report() for name, tally in tallies.items() if tally.n_forecasts}
 
 
 def age_table(report):
@@ -54,7 +54,7 @@ def metric_lines(metrics, documents):
     """Markdown of evaluate()."""
     lines = []
     for name, report in metrics.items():
-        lines += [f"## {documents}, refreshes at {name} tokens ({report['refreshes']})", ""]
+        lines += [f"## {documents}, forecasts at {name} tokens ({report['forecasts']})", ""]
         for what, text in (("recall", "Share of the chunks that the model's indexers select"),
                            ("mass", "Softmax mass of the selection")):
             lines += [f"{text} that is kept, mean over layers and ages 0..63, by budget:", "",

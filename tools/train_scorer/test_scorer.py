@@ -247,7 +247,7 @@ class LabelsByDefinition(unittest.TestCase):
             judge(self.fake, made, scorers, torch.tensor([30, 45, 60]), tally,
                   torch.Generator().manual_seed(1), recent=4, sink=4)
         report = tally.report()
-        self.assertEqual(report["refreshes"], 3)
+        self.assertEqual(report["forecasts"], 3)
         for layer in map(str, self.fake.layers):
             for budget in ("0.25", "0.50"):
                 for what in ("recall", "mass"):
