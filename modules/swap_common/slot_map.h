@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,8 @@ class SlotMap final : public SlotView {
     bar_ = score;
   }
   std::int64_t free_slots() const noexcept override { return std::ssize(free_); }
+  /// The last is given next.
+  std::span<std::int32_t> free_list() { return free_; }
   /// By slot; layer -1 where it is free.
   const std::vector<ChunkId>& owners() const { return owners_; }
 
