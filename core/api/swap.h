@@ -24,9 +24,9 @@ struct SwapCounters {
   std::uint64_t promotions = 0;        ///< slots given after a read from the pool
   /// Slots given because scores foresaw a use; those that a step used; that were taken before.
   std::uint64_t prefetched = 0, prefetch_used = 0, prefetch_wasted = 0;
-  std::uint64_t evictions = 0;         ///< slots taken for another chunk
-  std::uint64_t freed = 0;             ///< slots of sequences that were closed
-  std::uint64_t stores = 0;            ///< chunks written to the pool
+  std::uint64_t evictions = 0;  ///< slots taken for another chunk
+  std::uint64_t freed = 0;      ///< slots of sequences that were closed
+  std::uint64_t stores = 0;     ///< chunks written to the pool
   std::uint64_t h2d_bytes = 0, prefetch_bytes = 0, d2h_bytes = 0;  ///< prefetch: part of h2d
   std::uint64_t refused = 0;   ///< answers of the policy that could not be followed
   std::uint64_t stall_us = 0;  ///< in which a step waited for the host to decide
