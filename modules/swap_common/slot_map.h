@@ -58,6 +58,13 @@ class SlotMap final : public SlotView {
     return resident(id) && at(id).changed != rules_.epoch && at(id).used != rules_.look &&
            !pinned(id) && (plan_ == nullptr || yields(id));
   }
+  /// Whether the sequence has selected it so far, as logs told.
+  bool known(ChunkId id) const { return at(id).used >= first_look_; }
+  /// For another sequence, once every slot is free.
+  void restart() {
+    n_complete = 0;
+    first_look_ = rules_.look + 1;
+  }
   /// From here on room is made for a chunk that a forecast foresees: nothing goes that the last two
   /// logs selected, or that scores as much. nullptr: as ever.
   void set_bar(const PrefetchPlan* plan, float score = 0) {
@@ -96,6 +103,7 @@ class SlotMap final : public SlotView {
   }
 
   const SlotRules& rules_;
+  std::uint32_t first_look_ = 1;  // of this sequence; entries keep those of the one before
   const PrefetchPlan* plan_ = nullptr;
   float bar_ = 0;
   std::int64_t n_chunks_;

@@ -172,7 +172,7 @@ void SlotStaging::close_sequence(std::int32_t sequence) noexcept {
     slots.erase(id);
     ++count(id.layer).freed;
   }
-  slots.n_complete = 0;
+  slots.restart();
   if (!plans_.empty()) plans_[static_cast<std::size_t>(sequence)].clear();
   std::erase_if(moves_, [&](const Move& move) { return move.sequence == sequence; });
 }
