@@ -36,7 +36,8 @@ class SlotView {
  public:
   virtual ~SlotView() = default;
   virtual bool resident(ChunkId id) const noexcept = 0;
-  /// Resident, and not needed by the step at hand (selected, newest or sink).
+  /// Resident, and not needed by the step at hand (selected, newest or sink). Where room is made
+  /// for a chunk that scores foresee: nor selected by the step before, and of a lower score.
   virtual bool evictable(ChunkId id) const noexcept = 0;
   virtual std::int64_t free_slots() const noexcept = 0;
 };
@@ -68,7 +69,8 @@ class SwapPolicy {
   virtual std::size_t admit(CacheId cache, std::span<const std::int32_t> missed,
                             std::span<std::int32_t> out) noexcept = 0;
   /// Chunks of the sequence to give up, in any layer, so that `cache` gets out.size() slots: all
-  /// different, all evictable. Fewer than asked for is allowed.
+  /// different, all evictable. Fewer than asked for is allowed; where few chunks are evictable, a
+  /// long search is not worth its time.
   virtual std::size_t victims(CacheId cache, std::span<ChunkId> out,
                               const SlotView& slots) noexcept = 0;
 };

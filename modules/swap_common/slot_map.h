@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,13 @@ class SlotMap final : public SlotView {
     return resident(id) && at(id).changed != rules_.epoch && at(id).used != rules_.look &&
            !pinned(id) && (plan_ == nullptr || yields(id));
   }
+  /// Whether the sequence has selected it so far, as logs told.
+  bool known(ChunkId id) const { return at(id).used >= first_look_; }
+  /// For another sequence, once every slot is free.
+  void restart() {
+    n_complete = 0;
+    first_look_ = rules_.look + 1;
+  }
   /// From here on room is made for a chunk that a forecast foresees: nothing goes that the last two
   /// logs selected, or that scores as much. nullptr: as ever.
   void set_bar(const PrefetchPlan* plan, float score = 0) {
@@ -64,6 +72,8 @@ class SlotMap final : public SlotView {
     bar_ = score;
   }
   std::int64_t free_slots() const noexcept override { return std::ssize(free_); }
+  /// The last is given next.
+  std::span<std::int32_t> free_list() { return free_; }
   /// By slot; layer -1 where it is free.
   const std::vector<ChunkId>& owners() const { return owners_; }
 
@@ -93,6 +103,7 @@ class SlotMap final : public SlotView {
   }
 
   const SlotRules& rules_;
+  std::uint32_t first_look_ = 1;  // of this sequence; entries keep those of the one before
   const PrefetchPlan* plan_ = nullptr;
   float bar_ = 0;
   std::int64_t n_chunks_;

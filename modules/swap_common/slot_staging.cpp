@@ -33,7 +33,7 @@ SwapSettings SwapSettings::read(Options& options) {
   settings.sink_tokens = options.get_int("sink_tokens", 0, 0, kMaxTokens);
   settings.recent_tokens = options.get_int("recent_tokens", 0, 0, kMaxTokens);
   settings.max_promotions = options.get_int("max_promotions", 64, 0, 1 << 20);
-  settings.max_prefetch = options.get_int("max_prefetch", 16, 0, 1 << 20);
+  settings.max_prefetch = options.get_int("max_prefetch", 0, 0, 1 << 20);
   return settings;
 }
 
@@ -172,7 +172,7 @@ void SlotStaging::close_sequence(std::int32_t sequence) noexcept {
     slots.erase(id);
     ++count(id.layer).freed;
   }
-  slots.n_complete = 0;
+  slots.restart();
   if (!plans_.empty()) plans_[static_cast<std::size_t>(sequence)].clear();
   std::erase_if(moves_, [&](const Move& move) { return move.sequence == sequence; });
 }

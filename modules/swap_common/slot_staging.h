@@ -56,6 +56,10 @@ class SlotStaging : public Swap {
   SlotMoves layer_moves(std::int32_t) const noexcept override { return layer_moves_; }
   void resolve(std::int32_t layer) noexcept override;
 
+ protected:
+  /// Free slots of a sequence, the next one last: in whatever order. Between steps.
+  std::span<std::int32_t> free_list(std::int32_t sequence) { return map(sequence).free_list(); }
+
  private:
   struct Run {  // rows [first, end) of a step, all of one sequence
     std::int32_t sequence, first, end;

@@ -315,6 +315,22 @@ TestTrace growing(TestTrace trace, std::int32_t n_start, std::int32_t every) {
   return trace;
 }
 
+TestTrace with_noise(TestTrace trace, std::uint64_t seed) {
+  Random random(seed);
+  trace.name += ", noise";
+  std::size_t n = 0;
+  for (std::size_t t = 0; t < trace.steps.size(); ++t) {
+    TraceStep& step = trace.steps[t];
+    n += static_cast<std::size_t>(step.n_born);
+    step.scores.clear();
+    if (t % 64 != 0) continue;
+    for (std::size_t c = 0; c < n; ++c) {
+      step.scores.push_back(static_cast<float>(3 * random.normal()));
+    }
+  }
+  return trace;
+}
+
 // Chunks are completed by steps of prefill, which select nothing that is told.
 TestTrace with_prefill(TestTrace trace) {
   TraceStep prefill;

@@ -30,6 +30,8 @@ TestTrace mixed_trace(std::int32_t n_layers, std::int32_t k, std::int32_t n, std
 TestTrace bait_trace(std::int32_t n_layers, std::int32_t k, std::int32_t n, std::int32_t n_steps,
                      std::uint64_t seed);
 
+/// The trace with scores every 64 steps that say nothing: noise.
+TestTrace with_noise(TestTrace trace, std::uint64_t seed);
 /// The births of the first step in a step of their own.
 TestTrace with_prefill(TestTrace trace);
 

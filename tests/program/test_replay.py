@@ -6,7 +6,7 @@ import struct
 import unittest
 import zlib
 
-from support import DEMO, ProgramTest
+from support import DEMO, FIXTURES, ProgramTest
 
 SWAP = '[swap]\nmodule = "{module}"\nslots = {slots}\nstaging = "{staging}"\n'
 
@@ -40,6 +40,45 @@ class Replay(ProgramTest):
                     result = self.expect(0, "replay", trace, "--verify", "--no-bound")
                     self.assertIn("equal to the run", result.out)
                     self.assertEqual(result.err, "")
+
+    def test_forecasts_are_replayed_and_can_be_left_out(self):
+        memory = ('[memory]\nmodule = "memory_flash"\ninterval = 6\nbudget = 0.5\n'
+                  'recent_tokens = 8\nsink_tokens = 4\n'
+                  f'[[memory.scorer]]\nmodule = "{FIXTURES.parent}/policies/scorer_pattern.so"\n')
+        for module in ("swap_lru", "swap_adaptive", "swap_score"):
+            for staging in ("demand", "zero_copy"):
+                with self.subTest(module=module, staging=staging):
+                    trace = self.record(module, staging, slots=66, n=2,
+                                        more="max_prefetch = 3\n" + memory)
+                    result = self.expect(0, "replay", trace, "--verify", "--no-bound")
+                    self.assertIn("equal to the run", result.out)
+                    row, = self.rows(trace, "--no-bound")
+                    self.assertGreater(row["prefetched"], 0)
+                    self.assertGreater(row["prefetch_used"], 0)
+                    self.assertEqual(row["prefetched"],
+                                     row["prefetch_used"] + row["prefetch_wasted"])
+                    for name in ("misses", "prefetched", "evictions"):
+                        self.assertEqual(row[name], sum(r[name] for r in row["layers"]))
+                    without, = self.rows(trace, "--no-bound", "--no-scores")
+                    self.assertEqual(without["prefetched"], 0)
+                    self.assertEqual(without["distinct"], row["distinct"])
+                    totals = json.loads(self.expect(0, "inspect", trace, "--json").out)["totals"]
+                    self.assertGreaterEqual(totals["scorings"], 8)
+                    self.assertGreater(totals["kept"], 100)
+
+    def test_inspect_says_how_much_of_a_selection_was_in_the_one_before(self):
+        trace = self.record()
+        self.rows(trace, "--oracle-general", self.path("all.bin"))
+        chosen = {}
+        for time, chunk, _, _ in struct.iter_unpack("<IQIq", (self.folder / "all.bin").read_bytes()):
+            chosen.setdefault((chunk >> 32 & 0xffff, time), set()).add(chunk & 0xffffffff)
+        shown = json.loads(self.expect(0, "inspect", trace, "--json").out)["totals"]
+        for layer, share in enumerate(shown["overlap_by_layer"]):
+            pairs = [(ids, chosen[layer, time - 1]) for (at, time), ids in chosen.items()
+                     if at == layer and (layer, time - 1) in chosen]
+            again = sum(len(ids & before) for ids, before in pairs)
+            self.assertAlmostEqual(share, again / sum(len(ids) for ids, _ in pairs), places=4)
+        self.assertEqual(shown["bytes"], (self.folder / "run.trace").stat().st_size)
 
     def test_other_counters_than_the_run_s_fail_a_verification(self):
         trace = self.record(staging="zero_copy")

@@ -25,10 +25,10 @@ std::uint64_t churn(StagingMode mode, const std::string& policy, const std::stri
   shape.n_layers = 2;
   shape.max_context = 128;
   shape.max_rows = 32;
-  Simulator simulator(shape, policy,
-                      std::string("slots = 8\nmax_promotions = 3\nsink_tokens = 1\nstaging = ") +
-                          (mode == StagingMode::demand ? "\"demand\"\n" : "\"zero_copy\"\n") +
-                          keys);
+  Simulator simulator(
+      shape, policy,
+      std::string("slots = 8\nmax_promotions = 3\nmax_prefetch = 2\nsink_tokens = 1\nstaging = ") +
+          (mode == StagingMode::demand ? "\"demand\"\n" : "\"zero_copy\"\n") + keys);
   simulator.watch = ebb::test::count_allocations;
   ebb::test::take_allocations();
   std::mt19937 random(17);
@@ -58,14 +58,29 @@ std::uint64_t churn(StagingMode mode, const std::string& policy, const std::stri
         if (is_prompt) break;
       }
     }
-    if (!feeds.empty()) BOOST_REQUIRE_NO_THROW(simulator.step(feeds, select));
+    if (feeds.empty()) continue;
+    const std::int32_t foreseen = feeds.front().sequence;
+    const auto n_chunks = static_cast<std::int32_t>(simulator.length(foreseen) / 4);
+    if (random() % 20 == 0) {
+      std::vector<float> scores;
+      Ids kept;
+      for (std::int32_t c = 0; c < n_chunks; ++c) {
+        scores.push_back(static_cast<float>(random() % 100));
+        if (random() % 2 == 0) kept.push_back(c);
+      }
+      simulator.forecast(foreseen, scores, kept);
+    }
+    BOOST_REQUIRE_NO_THROW(simulator.step(feeds, select));
   }
   BOOST_TEST(simulator.allocated() == allocated);
   for (std::int32_t s = 0; s < 3; ++s) {
     if (simulator.is_open(s)) simulator.close_sequence(s);
   }
   const ebb::SwapCounters all = ebb::cli::total(simulator.staging().counters());
-  BOOST_TEST(all.born + all.misses - all.pool_reads + all.promotions == all.evictions + all.freed);
+  BOOST_TEST(all.born + all.misses - all.pool_reads + all.promotions + all.prefetched ==
+             all.evictions + all.freed);
+  BOOST_TEST(all.prefetched == all.prefetch_used + all.prefetch_wasted);
+  BOOST_TEST(all.prefetched > 0U);
   BOOST_TEST(all.evictions > 0U);
   return ebb::test::take_allocations();
 }
@@ -75,6 +90,16 @@ std::uint64_t churn(StagingMode mode, const std::string& policy, const std::stri
 BOOST_AUTO_TEST_CASE(S6_S7_churn_under_lru) {
   BOOST_TEST(churn(StagingMode::demand, "swap_lru", "") == 0U);
   BOOST_TEST(churn(StagingMode::zero_copy, "swap_lru", "") == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(S6_S7_churn_under_adaptive) {
+  BOOST_TEST(churn(StagingMode::demand, "swap_adaptive", "") == 0U);
+  BOOST_TEST(churn(StagingMode::zero_copy, "swap_adaptive", "") == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(S6_S7_churn_under_score) {
+  BOOST_TEST(churn(StagingMode::demand, "swap_score", "") == 0U);
+  BOOST_TEST(churn(StagingMode::zero_copy, "swap_score", "") == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(S6_S7_churn_under_chaos) {

@@ -185,6 +185,13 @@ class Simulator {
     const StagedRows& rows = layers_[static_cast<std::size_t>(layer)];
     return rows.pool + (sequence * rows.n_chunks + chunk) * rows.row_bytes;
   }
+  /// Whether a chunk of sequence 0 has a slot in every layer.
+  bool slot_of_all(std::int32_t chunk) const {
+    for (std::int32_t layer = 0; layer < shape_.n_layers; ++layer) {
+      if (slot_of(0, layer, chunk) < 0) return false;
+    }
+    return true;
+  }
   /// Of sequence 0.
   const std::int32_t* table(std::int32_t layer) const {
     return layers_[static_cast<std::size_t>(layer)].slot_of;

@@ -1,6 +1,6 @@
-// Swapping in the whole engine: the bits of every logit are those of the engine that keeps all rows
-// in compute memory, whatever policy, mode, number of slots, threads, prefill chunk or batch; and a
-// manifest that cannot be served is refused before anything is allocated.
+// Swapping in the whole engine: stored formats, batches, boundaries and counters; and a manifest
+// that cannot be served is refused before anything is allocated. What is computed under everything
+// that can be varied is compared in swap_equivalence_test.cpp.
 
 #define BOOST_TEST_MODULE swap_engine
 #define BOOST_TEST_DYN_LINK
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "tests/engine/harness.h"
+#include "tests/staging/swapping.h"
 #include "tools/ebb/swap_counters.h"
 
 namespace {
@@ -16,59 +16,19 @@ namespace {
 using ebb::Engine;
 using ebb::StepRow;
 using ebb::SwapCounters;
+using ebb::test::feed;
 using ebb::test::open_engine;
-using ebb::test::prompt_logits;
+using ebb::test::Overrides;
+using ebb::test::random_tokens;
 using ebb::test::require;
+using ebb::test::Rows;
+using ebb::test::same_bits;
+using ebb::test::swapping;
 using ebb::test::synthetic_manifest;
-using Rows = std::vector<std::vector<float>>;
-using Overrides = std::vector<std::string>;
+using ebb::test::operator+;
 
 constexpr const char* kChaos = EBB_POLICIES_DIR "/swap_chaos.so";
 constexpr std::int64_t kContext = 200;  // 50 chunks; the tiny model selects 8
-
-std::vector<std::int32_t> random_tokens(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::int32_t> tokens(n);
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 320);
-  return tokens;
-}
-
-Overrides operator+(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-Overrides swapping(const std::string& policy, const std::string& mode, std::int64_t slots) {
-  return {"swap.module=" + policy, "swap.staging=" + mode, "swap.slots=" + std::to_string(slots)};
-}
-
-bool same_bits(const Rows& a, const Rows& b) {
-  if (a.size() != b.size() || a.empty()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
-  }
-  return true;
-}
-
-/// Logits of every position: a prompt in steps of `chunk`, the rest token by token.
-Rows feed(Engine& engine, std::span<const std::int32_t> tokens, std::size_t prompt,
-          std::size_t chunk) {
-  const std::int32_t sequence = require(engine.open_sequence());
-  Rows all;
-  for (std::size_t fed = 0; fed < tokens.size();) {
-    const std::size_t n = fed < prompt ? std::min(chunk, prompt - fed) : 1;
-    std::vector<StepRow> rows;
-    for (std::size_t i = fed; i < fed + n; ++i) rows.push_back({sequence, tokens[i], true});
-    require(engine.step(rows));
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto logits = require(engine.logits(static_cast<std::int32_t>(i)));
-      all.emplace_back(logits.begin(), logits.end());
-    }
-    fed += n;
-  }
-  engine.close_sequence(sequence);
-  return all;
-}
 
 SwapCounters total(Engine& engine) {
   const auto layers = require(engine.swap_counters());
@@ -95,42 +55,6 @@ void contains(const std::string& message, const std::vector<std::string>& words)
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_CASE(E1_E2_E3_logits_are_those_without_swapping_whatever_is_varied) {
-  const auto tokens = random_tokens(kContext, 1);
-  const auto plain = open_engine(synthetic_manifest(), kSizes, true);
-  const Rows want = feed(*plain, tokens, 150, 64);
-  struct Policy {
-    std::string module;
-    Overrides keys;
-  };
-  const Policy policies[] = {{"swap_none", {}},
-                             {"swap_lru", {}},
-                             {kChaos, {"swap.seed=1"}},
-                             {kChaos, {"swap.seed=2", "swap.lies=0.2"}}};
-  int n_threads = 0;
-  for (const Policy& policy : policies) {
-    for (const char* mode : {"demand", "zero_copy"}) {
-      for (const std::int64_t slots : {8, 9, 12, 49}) {
-        n_threads = n_threads % 3 + 1;
-        const auto engine =
-            open_engine(synthetic_manifest(),
-                        kSizes + swapping(policy.module, mode, slots) + policy.keys +
-                            Overrides{"compute.threads=" + std::to_string(n_threads)},
-                        true, [](ebb::LogLevel, std::string_view) {});
-        for (const std::size_t chunk : {1U, 7U, 64U}) {
-          BOOST_TEST(same_bits(want, feed(*engine, tokens, 150, chunk)),
-                     policy.module << ' ' << mode << ' ' << slots << " slots, chunk " << chunk);
-        }
-        const SwapCounters all = total(*engine);
-        BOOST_TEST((all.misses > 0U || slots == 49));
-        BOOST_TEST(all.born + all.misses - all.pool_reads + all.promotions ==
-                   all.evictions + all.freed);  // C4, with no sequence open
-        BOOST_TEST(all.stores == 3 * 50U * require(engine->swap_counters()).size());
-      }
-    }
-  }
-}
 
 BOOST_AUTO_TEST_CASE(E3_holds_for_every_stored_format_and_precision) {
   const auto tokens = random_tokens(kContext, 2);
@@ -316,7 +240,7 @@ BOOST_AUTO_TEST_CASE(S2_parts_hold_slots_and_tables_in_place_of_rows) {
              static_cast<std::uint64_t>(n_layers * 50 * 256 * 4));
 }
 
-BOOST_AUTO_TEST_CASE(S4_what_does_not_fit_is_refused_with_the_figures) {
+BOOST_AUTO_TEST_CASE(E5_S4_what_does_not_fit_is_refused_with_the_figures) {
   contains(refusal(swapping("swap_lru", "demand", 7)),
            {"[swap] slots = 7", "top_k", "8 chunks", "want 8 or more"});
   contains(refusal(swapping("swap_lru", "demand", 9) + Overrides{"swap.sink_tokens=8"}),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "core/text.h"
 #include "tools/ebb/exit_status.h"
@@ -41,7 +42,8 @@ Result<int> inspect_trace(const std::string& path, bool is_json) {
   totals["selections"] = contents.n_selections;
   totals["scorings"] = contents.n_scorings;
   totals["kept"] = contents.n_kept;
-  totals["bytes"] = reader.offset();
+  std::error_code unknown;
+  totals["bytes"] = std::filesystem::file_size(path, unknown);
   trace::Overlap overlap;
   nlohmann::ordered_json by_layer = nlohmann::ordered_json::array();
   for (const trace::Overlap& layer : contents.overlap) {

@@ -1,6 +1,8 @@
 // The worst policy there is: random victims, fewer than asked for now and then, random admissions
-// in random order; and, with `lies`, answers that no policy may give.
+// in random order; and, with `lies`, answers that no policy may give. Slots are given in random
+// order too.
 
+#include <algorithm>
 #include <memory>
 #include <random>
 
@@ -77,7 +79,30 @@ class SwapChaos final : public SwapPolicy {
   SwapShape shape_;
 };
 
+class ChaosStaging final : public SlotStaging {
+ public:
+  static Result<std::unique_ptr<ChaosStaging>> create(Host& host, Options& options) {
+    const SwapSettings settings = SwapSettings::read(options);
+    EBB_ASSIGN(std::unique_ptr<SwapPolicy> policy, SwapChaos::create(host, options));
+    return std::make_unique<ChaosStaging>(host, settings, std::move(policy));
+  }
+  using SlotStaging::SlotStaging;
+
+  void begin_step(const std::int32_t* pos, const std::int32_t* seq,
+                  std::int32_t n_rows) noexcept override {
+    for (std::int32_t row = 0; row < n_rows; ++row) shuffle(seq[row]);
+    SlotStaging::begin_step(pos, seq, n_rows);
+  }
+
+ private:
+  void shuffle(std::int32_t sequence) {
+    const std::span<std::int32_t> free = free_list(sequence);
+    std::shuffle(free.begin(), free.end(), random_);
+  }
+  std::mt19937_64 random_{1};
+};
+
 }  // namespace
 }  // namespace ebb
 
-EBB_MODULE(ebb::Swap, ebb::PolicyModule<ebb::SwapChaos>, "swap_chaos", EBB_VERSION);
+EBB_MODULE(ebb::Swap, ebb::ChaosStaging, "swap_chaos", EBB_VERSION);

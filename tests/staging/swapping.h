@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/engine/harness.h"
+#include "tests/staging/attention_tap/attention_tap.h"
+
+// Engines that swap, and what they compute at every position.
+
+namespace ebb::test {
+
+using Rows = std::vector<std::vector<float>>;
+using Overrides = std::vector<std::string>;
+
+inline std::vector<std::int32_t> random_tokens(std::size_t n, unsigned seed,
+                                               unsigned n_tokens = 320) {
+  std::mt19937 random(seed);
+  std::vector<std::int32_t> tokens(n);
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % n_tokens);
+  return tokens;
+}
+
+inline Overrides operator+(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline Overrides swapping(const std::string& policy, const std::string& mode, std::int64_t slots) {
+  return {"swap.module=" + policy, "swap.staging=" + mode, "swap.slots=" + std::to_string(slots)};
+}
+
+inline bool same_bits(const Rows& a, const Rows& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+/// A hash of the attention's output by layer and position, of an engine with attention_tap.
+using Attended = std::vector<std::vector<std::size_t>>;
+
+inline void read_attention(Engine& engine, std::size_t n_rows, Attended& attended) {
+  const auto& tap = static_cast<const AttentionTap&>(engine.attention());
+  std::vector<float> out(n_rows * static_cast<std::size_t>(tap.width));
+  attended.resize(static_cast<std::size_t>(tap.n_layers));
+  for (std::int32_t layer = 0; layer < tap.n_layers; ++layer) {
+    require(engine.read(out.data(), tap.outputs + layer * tap.max_rows * tap.width,
+                        out.size() * sizeof(float)));
+    const std::size_t row_bytes = static_cast<std::size_t>(tap.width) * sizeof(float);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      const char* const bytes = reinterpret_cast<const char*>(out.data()) + row * row_bytes;
+      attended[static_cast<std::size_t>(layer)].push_back(
+          std::hash<std::string_view>()({bytes, row_bytes}));
+    }
+  }
+}
+
+/// Logits of every position: a prompt in steps of `chunk`, the rest token by token. Appends to
+/// `attended`, if that is wanted.
+inline Rows feed(Engine& engine, std::span<const std::int32_t> tokens, std::size_t prompt,
+                 std::size_t chunk, Attended* attended = nullptr) {
+  const std::int32_t sequence = require(engine.open_sequence());
+  Rows all;
+  for (std::size_t fed = 0; fed < tokens.size();) {
+    const std::size_t n = fed < prompt ? std::min(chunk, prompt - fed) : 1;
+    std::vector<StepRow> rows;
+    for (std::size_t i = fed; i < fed + n; ++i) rows.push_back({sequence, tokens[i], true});
+    require(engine.step(rows));
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto logits = require(engine.logits(static_cast<std::int32_t>(i)));
+      all.emplace_back(logits.begin(), logits.end());
+    }
+    if (attended != nullptr) read_attention(engine, n, *attended);
+    fed += n;
+  }
+  engine.close_sequence(sequence);
+  return all;
+}
+
+}  // namespace ebb::test
