@@ -37,6 +37,10 @@ Result<AbSide> load_side(const AbArgs& args, std::size_t i) {
   std::vector<std::string> overrides = args.set;
   const std::vector<std::string>& own = i == 0 ? args.set_a : args.set_b;
   overrides.insert(overrides.end(), own.begin(), own.end());
+  // Another module starts its section afresh: keys that both sides share go on top of that.
+  std::stable_partition(overrides.begin(), overrides.end(), [](const std::string& text) {
+    return text.substr(0, text.find('=')).ends_with(".module");
+  });
   EBB_ASSIGN(Manifest manifest, Manifest::load(path, overrides));
   return AbSide{i == 0 ? 'A' : 'B', "", path, std::move(overrides), std::move(manifest), {}, {}};
 }

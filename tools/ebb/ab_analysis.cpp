@@ -34,6 +34,8 @@ double prefill_rate(const AbSample& sample) {
   return rate(sample.n_prompt, sample.timings.prefill);
 }
 
+double median_token(const AbSample& sample) { return 1e3 * quantile(sample.token_seconds, 0.5); }
+
 // Mean logarithm of a rate over the prompts that have one in every round, by round.
 std::vector<double> mean_logs(const Rounds& rounds, std::size_t side,
                               const std::vector<std::size_t>& prompts,
@@ -106,14 +108,16 @@ std::vector<AbMeasure> measures_of(const std::vector<AbPass>& passes) {
   std::vector<AbMeasure> measures;
   const Rounds rounds = timed_rounds(passes);
   if (rounds.empty()) return measures;
-  const auto add = [&](const char* name, double (*rate_of)(const AbSample&)) {
+  const auto add = [&](const char* name, const char* unit, bool is_speed,
+                       double (*rate_of)(const AbSample&)) {
     const std::vector<std::size_t> prompts = measured_prompts(rounds, rate_of);
     if (prompts.empty()) return;
-    measures.push_back(measure(name, "tokens/s", true, mean_logs(rounds, 0, prompts, rate_of),
+    measures.push_back(measure(name, unit, is_speed, mean_logs(rounds, 0, prompts, rate_of),
                                mean_logs(rounds, 1, prompts, rate_of)));
   };
-  add("decode", decode_rate);
-  add("prefill", prefill_rate);
+  add("decode", "tokens/s", true, decode_rate);
+  add("median token", "ms", false, median_token);
+  add("prefill", "tokens/s", true, prefill_rate);
   std::vector<double> walls[2];
   for (const auto& [number, pair] : rounds) {
     for (std::size_t side = 0; side < 2; ++side) {

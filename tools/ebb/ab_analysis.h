@@ -24,11 +24,12 @@ struct AbMeasure {
   double change_a = 1;  ///< geometric mean of the second half of A's rounds over the first
 };
 
-/// Decode and prefill speed and wall time, of the timed rounds. Of each prompt, a round gives the
-/// logarithm of B over A; a round is their mean, and rounds are what the interval is over, since
-/// the prompts of one round share whatever the machine did meanwhile. Prompts that failed in any
-/// pass, and those of one token for decode, do not count; a speed that no prompt has is left out.
-/// `passes`: both sides of each round.
+/// Decode and prefill speed, the median time of a token, which does not see what strikes few of
+/// them, and wall time, of the timed rounds. Of each prompt, a round gives the logarithm of B over
+/// A; a round is their mean, and rounds are what the interval is over, since the prompts of one
+/// round share whatever the machine did meanwhile. Prompts that failed in any pass, and those of
+/// one token for decode, do not count; a speed that no prompt has is left out. `passes`: both sides
+/// of each round.
 std::vector<AbMeasure> measures_of(const std::vector<AbPass>& passes);
 
 /// What became of one prompt's tokens.

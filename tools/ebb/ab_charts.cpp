@@ -71,7 +71,7 @@ std::string rounds_chart(const AbReport& report, const std::string& name) {
   chart.x = {.label = "round", .is_whole = true};
   chart.y = {.label = found->unit};
   for (std::size_t side = 0; side < 2; ++side) {
-    report::Series series{.name = report.sides[side].label, .points = {}, .color = color_of(side)};
+    report::Series series{.name = report.sides[side].label, .color = color_of(side)};
     const std::vector<double>& values = side == 0 ? found->a : found->b;
     for (std::size_t i = 0; i < values.size(); ++i) {
       series.points.emplace_back(static_cast<double>(i + 1), values[i]);
@@ -114,7 +114,6 @@ std::string hits_chart(const AbReport& report) {
     const auto& trace = report.traces[side];
     if (!trace || trace->distinct.empty()) continue;
     report::Series series{.name = report.sides[side].label,
-                          .points = {},
                           .color = color_of(side),
                           .is_dashed = side == 1,
                           .has_markers = false};
@@ -148,7 +147,7 @@ std::string curve_chart(const AbReport& report) {
   for (std::size_t side = 0; side < 2; ++side) {
     const auto& trace = report.traces[side];
     if (!trace || trace->curve.empty()) continue;
-    report::Series series{.name = report.sides[side].label, .points = {}, .color = color_of(side)};
+    report::Series series{.name = report.sides[side].label, .color = color_of(side)};
     for (const ReplayRow& row : trace->curve) {
       series.points.emplace_back(static_cast<double>(row.slots),
                                  miss_ratio(row.counters.misses, row.counters));
@@ -158,7 +157,7 @@ std::string curve_chart(const AbReport& report) {
                                           trace->staging == StagingMode::demand ? "Belady's bound"
                                                                                 : "least possible"),
                       .points = bound_points(*trace),
-                      .color = 0,
+                      .color = color_of(side),
                       .is_dashed = true,
                       .has_markers = false});
   }
@@ -166,6 +165,7 @@ std::string curve_chart(const AbReport& report) {
   if (bounds.size() == 2 && bounds[0].points == bounds[1].points) {
     bounds.pop_back();
     bounds[0].name = bounds[0].name.substr(3) + ", both sides";
+    bounds[0].color = 0;
   }
   for (report::Series& bound : bounds) chart.series.push_back(std::move(bound));
   return chart.series.empty() ? "" : report::draw(chart);

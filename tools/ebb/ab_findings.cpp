@@ -67,8 +67,8 @@ std::string drift_text(const std::vector<AbMeasure>& measures) {
   const SignTest& test = measure.drift_a;
   const std::int64_t n = test.n_up + test.n_down;
   std::string text = fmt::format(
-      "Drift: A's own {} was higher in the second half of the rounds than in the first in {} of {} "
-      "pairs of rounds (sign test, p = {:.3f}); the second half is {} {} on average.",
+      "Drift: A's own {} speed was higher in the later round in {} of {} pairs of rounds, half the "
+      "experiment apart (sign test, p = {:.3f}); the second half is {} {} on average.",
       measure.name, test.n_up, n, test.p, percent(measure.change_a),
       measure.change_a < 1 ? "lower" : "higher");
   if (test.least_p > 0.05) {

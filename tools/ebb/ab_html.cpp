@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "core/text.h"
 #include "tools/ebb/ab_report.h"
 #include "tools/report/canvas.h"
 #include "tools/report/page.h"
@@ -11,10 +14,13 @@ namespace {
 
 std::string title_of(const AbReport& report) {
   const AbSide &a = report.sides[0], &b = report.sides[1];
+  if (report.differences.empty()) {
+    return printable(std::filesystem::path(a.path).stem().string()) + " against itself";
+  }
   const auto plain = [](const AbSide& side) {
     return side.label.size() > 3 ? side.label.substr(3) : side.label;
   };
-  return fmt::format("{} against {}", plain(a), plain(b));
+  return printable(fmt::format("{} against {}", plain(a), plain(b)));
 }
 
 std::string subtitle_of(const AbReport& report) {

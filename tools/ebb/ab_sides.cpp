@@ -16,13 +16,19 @@ namespace {
 
 using Flat = std::map<std::string, std::string>;
 
+// As TOML spells it, but for numbers: the shortest that mean the same.
+std::string shown(const toml::node& value) {
+  const toml::value<double>* const number = value.as_floating_point();
+  return number != nullptr ? fmt::format("{}", number->get()) : show(value);
+}
+
 void flatten(const toml::table& table, const std::string& before, Flat& out) {
   for (const auto& [key, value] : table) {
     const std::string name = before + std::string(key.str());
     if (const toml::table* const inner = value.as_table()) {
       flatten(*inner, name + '.', out);
     } else {
-      out[name] = show(value);
+      out[name] = shown(value);
     }
   }
 }

@@ -74,7 +74,7 @@ AbTable sides_table(const AbReport& report) {
   };
   row("manifest", [](const AbSide& s) { return printable(s.path); });
   row("overrides", [](const AbSide& s) { return joined(s.overrides); });
-  row("effective hash", [](const AbSide& s) { return s.manifest.hash(); });
+  row("its hash", [](const AbSide& s) { return s.manifest.hash(); });
   row("model", [](const AbSide& s) {
     return fmt::format("{}, digest {}", printable(s.facts.source), s.facts.model);
   });
@@ -93,8 +93,8 @@ AbTable sides_table(const AbReport& report) {
 AbTable differences_table(const AbReport& report) {
   AbTable table{{{"key"}, {"A"}, {"B"}}, {}};
   for (const AbDifference& difference : report.differences) {
-    table.rows.push_back({difference.key, difference.a.empty() ? "(none)" : difference.a,
-                          difference.b.empty() ? "(none)" : difference.b});
+    table.rows.push_back({difference.key, difference.a.empty() ? "not set" : difference.a,
+                          difference.b.empty() ? "not set" : difference.b});
   }
   return table;
 }

@@ -18,7 +18,7 @@ std::vector<std::string> bench_charts(const std::vector<nlohmann::ordered_json>&
   prefill.x = {.label = "fed up to, tokens", .unit = report::Unit::tokens, .is_log = true};
   prefill.y = {.label = "tokens/s, from the length before", .from_zero = true};
   std::map<std::int32_t, report::Series> by_batch;
-  report::Series fed{.name = "one sequence", .points = {}};
+  report::Series fed{.name = "one sequence"};
   for (const nlohmann::ordered_json& row : rows) {
     const std::pair<double, double> point{row["frontier"].get<double>(),
                                           row["tok_s"].get<double>()};

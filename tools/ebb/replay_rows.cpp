@@ -95,7 +95,6 @@ report::LineChart miss_curve(const std::string& title, const std::vector<ReplayR
              .unit = report::Unit::percent,
              .from_zero = true};
   report::Series bound{.name = staging == StagingMode::demand ? "Belady's bound" : "least possible",
-                       .points = {},
                        .color = 0,
                        .is_dashed = true,
                        .has_markers = false};
@@ -106,7 +105,6 @@ report::LineChart miss_curve(const std::string& title, const std::vector<ReplayR
     if (found == names.end()) {
       names.push_back(row.policy);
       chart.series.push_back({.name = printable(row.policy.substr(row.policy.rfind('/') + 1), 80),
-                              .points = {},
                               .color = static_cast<int>(at % report::kColors) + 1});
     }
     const auto slots = static_cast<double>(row.slots);

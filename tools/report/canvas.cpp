@@ -35,14 +35,13 @@ double text_ems(std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte & 0xc0) == 0x80) continue;  // goes on with a character
-    if (byte >= 0xe3) {
-      ems += 1;  // most wide scripts
-    } else if (c == ' ' || c == '.' || c == ',' || c == ':' || c == 'i' || c == 'l' || c == '/') {
-      ems += 0.36;
-    } else if (c == 'm' || c == 'w' || c == '%' || (c >= 'A' && c <= 'Z')) {
-      ems += 0.8;
+    // As in DejaVu Sans, one of the widest that a page may be shown in.
+    if (byte >= 0xe3 || std::string_view("mwMW%@").find(c) != std::string_view::npos) {
+      ems += 1;
+    } else if (std::string_view(" .,:;iljI'|/()").find(c) != std::string_view::npos) {
+      ems += 0.4;
     } else {
-      ems += 0.6;
+      ems += c >= 'A' && c <= 'Z' ? 0.72 : 0.64;
     }
   }
   return ems;

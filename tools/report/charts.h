@@ -17,8 +17,8 @@ namespace ebb::report {
 inline constexpr int kColors = 8;
 
 struct Series {
-  std::string name;
-  std::vector<std::pair<double, double>> points;  ///< ascending by x; NaN leaves a gap
+  std::string name = {};
+  std::vector<std::pair<double, double>> points = {};  ///< ascending by x; NaN leaves a gap
   int color = 1;
   bool is_dashed = false;
   bool has_markers = true;
@@ -38,13 +38,13 @@ struct ChartRow {
   struct Box {  ///< a distribution: whiskers, box and its middle
     double low, quarter, middle, three_quarters, high;
   };
-  std::string name;
+  std::string name = {};
   int color = 1;
-  std::optional<Box> box;
-  std::vector<double> dots;         ///< single values, spread over the row's height
-  std::optional<double> point;      ///< an estimate
-  std::optional<double> low, high;  ///< and its interval
-  std::string note;                 ///< at the right end
+  std::optional<Box> box = {};
+  std::vector<double> dots = {};              ///< single values, spread over the row's height
+  std::optional<double> point = {};           ///< an estimate
+  std::optional<double> low = {}, high = {};  ///< and its interval
+  std::string note = {};                      ///< at the right end
 };
 
 /// Rows of distributions or of estimates over a common axis.

@@ -15,7 +15,7 @@ enum class Unit {
 };
 
 struct Axis {
-  std::string label;  ///< with its unit: "decode, tokens/s"
+  std::string label = {};  ///< with its unit: "decode, tokens/s"
   Unit unit = Unit::number;
   bool is_log = false;     ///< to base 2; values above 0
   bool from_zero = false;  ///< what grows from nothing; else the axis begins near the least value
