@@ -14,6 +14,8 @@
 namespace ebb::cli {
 namespace {
 
+constexpr std::size_t kLabel = 32;  // bytes of a value in a label
+
 using Flat = std::map<std::string, std::string>;
 
 // As TOML spells it, but for numbers: the shortest that mean the same.
@@ -94,9 +96,9 @@ void label_sides(AbSides& sides, const std::vector<AbDifference>& differences) {
       const std::string last = key.substr(key.rfind('.') + 1);
       const std::string shown = value.empty() ? last + " not set" : short_name(value);
       side.label +=
-          ": " + printable(last == "module" || value.empty() ? shown : last + ' ' + shown, 40);
+          ": " + printable(last == "module" || value.empty() ? shown : last + ' ' + shown, kLabel);
     } else if (stem(sides[0]) != stem(sides[1])) {
-      side.label += ": " + printable(stem(side), 40);
+      side.label += ": " + printable(stem(side), kLabel);
     }
   }
 }

@@ -28,6 +28,13 @@ std::string value_text(double value) {
   return report::grouped(value, digits);
 }
 
+// Text of a model on one line, as a programmer would write it.
+std::string quoted_lines(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  return printable(out);
+}
+
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : printable(text)) {
@@ -254,14 +261,14 @@ std::vector<AbTokenDifference> token_differences(const AbReport& report) {
     difference.id = printable(report.sides[0].jobs[tokens.prompt].id, 60);
     difference.where =
         fmt::format("token {} (of {} on A, {} on B)", at, a.tokens.size(), b.tokens.size());
-    difference.before = printable(text_between(a, at > kContext ? at - kContext : 0, at));
+    difference.before = quoted_lines(text_between(a, at > kContext ? at - kContext : 0, at));
     const auto token = [at](const AbSample& sample) {
       return at < sample.tokens.size() ? fmt::format("{}", sample.tokens[at]) : std::string("end");
     };
     difference.token_a = token(a);
     difference.token_b = token(b);
-    difference.text_a = printable(text_between(a, at, at + kContext));
-    difference.text_b = printable(text_between(b, at, at + kContext));
+    difference.text_a = quoted_lines(text_between(a, at, at + kContext));
+    difference.text_b = quoted_lines(text_between(b, at, at + kContext));
     all.push_back(std::move(difference));
   }
   return all;
