@@ -92,14 +92,14 @@ AbMeasure measure(std::string name, std::string unit, bool is_speed, const std::
   return out;
 }
 
-SwapCounters without_time(SwapCounters counters) {
-  counters.stall_us = 0;
-  return counters;
-}
-
-bool equal(const SwapCounters& a, const SwapCounters& b) {
-  return std::all_of(std::begin(kSwapFields), std::end(kSwapFields),
-                     [&](const SwapField& field) { return a.*field.value == b.*field.value; });
+// Whether two optional sets of counters are the same, `time` excepted.
+template <class Counters, class Fields, class Time>
+bool same(const std::optional<Counters>& a, const std::optional<Counters>& b, const Fields& fields,
+          Time time) {
+  if (!a || !b) return a.has_value() == b.has_value();
+  return std::all_of(std::begin(fields), std::end(fields), [&](const auto& field) {
+    return field.value == time || *a.*field.value == *b.*field.value;
+  });
 }
 
 }  // namespace
@@ -175,13 +175,12 @@ std::vector<double> latencies_of(const std::vector<AbPass>& passes, std::size_t 
 std::optional<AbCounters> counters_of(const std::vector<AbPass>& passes, std::size_t side) {
   std::optional<AbCounters> counters;
   for (const AbPass& pass : passes) {
-    if (pass.round == 0 || pass.side != side || !pass.swap) continue;
-    const bool is_first = !counters.has_value();
-    if (is_first) counters.emplace();
-    if (!is_first && !equal(without_time(counters->one), without_time(*pass.swap))) {
-      counters->same = false;
-    }
-    counters->one = *pass.swap;
+    if (pass.round == 0 || pass.side != side || (!pass.swap && !pass.memory)) continue;
+    const bool is_same =
+        !counters ||
+        (counters->same && same(counters->swap, pass.swap, kSwapFields, &SwapCounters::stall_us) &&
+         same(counters->memory, pass.memory, kMemoryFields, &MemoryCounters::wait_us));
+    counters = AbCounters{pass.swap, pass.memory, is_same};
   }
   return counters;
 }

@@ -50,10 +50,12 @@ std::string text_between(const AbSample& sample, std::size_t from, std::size_t e
 /// Seconds from token to token in all timed passes of a side, ascending.
 std::vector<double> latencies_of(const std::vector<AbPass>& passes, std::size_t side);
 
-/// The swap counters of a side's timed passes: those of the last one, and whether all passes have
-/// the same (stall_us, which is a time, excepted). Nothing if it does not swap.
+/// The counters of a side's timed passes: those of the last one, and whether all passes have the
+/// same (stall_us and wait_us, which are times, excepted). Nothing if it neither swaps nor
+/// forecasts.
 struct AbCounters {
-  SwapCounters one;
+  std::optional<SwapCounters> swap;
+  std::optional<MemoryCounters> memory;
   bool same = true;
 };
 std::optional<AbCounters> counters_of(const std::vector<AbPass>& passes, std::size_t side);

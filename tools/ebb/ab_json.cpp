@@ -10,9 +10,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json counters_json(const std::optional<SwapCounters>& counters) {
+template <class Counters, class Fields>
+ordered_json counters_json(const std::optional<Counters>& counters, const Fields& fields) {
   ordered_json object;  // null
-  for (const SwapField& field : kSwapFields) {
+  for (const auto& field : fields) {
     if (counters) object[field.name] = *counters.*field.value;
   }
   return object;
@@ -60,8 +61,10 @@ ordered_json side_json(const AbReport& report, std::size_t i) {
   json["device_bytes_taken"] =
       facts.device_taken > 0 ? ordered_json(facts.device_taken) : ordered_json();
   const auto& counters = report.counters[i];
-  json["swap"] = counters_json(counters ? std::optional(counters->one) : std::nullopt);
-  json["swap_same_in_all_rounds"] = counters ? ordered_json(counters->same) : ordered_json();
+  const AbCounters of = counters.value_or(AbCounters{});
+  json["swap"] = counters_json(of.swap, kSwapFields);
+  json["memory_counters"] = counters_json(of.memory, kMemoryFields);
+  json["counters_same_in_all_rounds"] = counters ? ordered_json(counters->same) : ordered_json();
   const std::vector<double>& sorted = report.latencies[i];
   json["token_ms"] = {{"n", sorted.size()}};
   for (const auto& [name, q] : {std::pair{"p5", 0.05},
@@ -185,7 +188,8 @@ ordered_json ab_json(const AbReport& report) {
                       {"side", std::string(1, report.sides[pass.side].name)},
                       {"place", pass.place},
                       {"wall_s", pass.wall},
-                      {"swap", counters_json(pass.swap)}});
+                      {"swap", counters_json(pass.swap, kSwapFields)},
+                      {"memory", counters_json(pass.memory, kMemoryFields)}});
   }
   ordered_json& samples = list("samples");
   for (const AbPass& pass : report.passes) {

@@ -66,12 +66,15 @@ Result<std::optional<AbPass>> run_pass(Engine& engine, const std::vector<Job>& j
   EBB_ASSIGN(const std::span<const SwapCounters> counters, engine.swap_counters());
   const SwapCounters before = total(counters);
   const bool swaps = !counters.empty();
+  const Memory* const memory = engine.memory();
+  const MemoryCounters memory_before = memory ? memory->counters() : MemoryCounters{};
   const Clock::time_point begin = Clock::now();
   EBB_ASSIGN(const bool is_through, run_jobs(engine, hooks));
   pass.wall = std::chrono::duration<double>(Clock::now() - begin).count();
   if (!is_through) return std::optional<AbPass>();
   EBB_ASSIGN(const std::span<const SwapCounters> after, engine.swap_counters());
   if (swaps) pass.swap = total(after, before);
+  if (memory) pass.memory = difference(memory->counters(), memory_before);
   return std::optional<AbPass>(std::move(pass));
 }
 

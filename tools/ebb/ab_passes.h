@@ -32,7 +32,8 @@ struct AbPass {
   std::int32_t place = 0;  ///< 0: it came first in its round
   double wall = 0;         ///< seconds from the first prompt to the last token
   std::optional<SwapCounters> swap;
-  std::vector<AbSample> samples;  ///< by prompt
+  std::optional<MemoryCounters> memory;  ///< what forecasts did
+  std::vector<AbSample> samples;         ///< by prompt
 };
 
 /// The side that comes first in a round, from 1: A B, B A, B A, A B, and so on as ABBA BAAB does

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "core/options_toml.h"
 #include "core/text.h"
@@ -18,27 +19,34 @@ constexpr std::size_t kLabel = 32;  // bytes of a value in a label
 
 using Flat = std::map<std::string, std::string>;
 
-// As TOML spells it, but for numbers: the shortest that mean the same.
-std::string shown(const toml::node& value) {
+// Whole, as TOML spells it, but for numbers: the shortest that mean the same.
+std::string spelled(const toml::node& value) {
   const toml::value<double>* const number = value.as_floating_point();
-  return number != nullptr ? fmt::format("{}", number->get()) : show(value);
+  if (number != nullptr) return fmt::format("{}", number->get());
+  std::ostringstream text;
+  text << toml::toml_formatter(value, toml::format_flags::allow_unicode_strings);
+  return text.str();
 }
 
-void flatten(const toml::table& table, const std::string& before, Flat& out) {
-  for (const auto& [key, value] : table) {
-    const std::string name = before + std::string(key.str());
-    if (const toml::table* const inner = value.as_table()) {
-      flatten(*inner, name + '.', out);
-    } else {
-      out[name] = shown(value);
+void flatten(const std::string& name, const toml::node& node, Flat& out) {
+  const toml::array* const array = node.as_array();
+  if (const toml::table* const table = node.as_table()) {
+    for (const auto& [key, value] : *table) {
+      flatten(name + (name.empty() ? "" : ".") + std::string(key.str()), value, out);
     }
+  } else if (array != nullptr && array->is_array_of_tables()) {
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      flatten(fmt::format("{}[{}]", name, i), (*array)[i], out);
+    }
+  } else {
+    out[name] = spelled(node);
   }
 }
 
 Flat flat(const Manifest& manifest) {
   Flat out;
   const Result<toml::table> table = parse_toml(manifest.effective(), manifest.path());
-  if (table) flatten(*table, "", out);
+  if (table) flatten("", *table, out);
   return out;
 }
 

@@ -138,26 +138,32 @@ AbTable latency_table(const AbReport& report) {
 AbTable counters_table(const AbReport& report) {
   AbTable table{{{"counter"}, {"A", true}, {"B", true}}, {}};
   if (!report.counters[0] && !report.counters[1]) return table;
-  const auto text = [](const std::optional<AbCounters>& counters, const auto& show) {
-    return counters ? show(counters->one) : std::string("-");
+  // A row of what `show` makes of a side's counters, if it has those that `of` points to.
+  const auto add = [&](const char* name, auto of, const auto& show) {
+    std::vector<std::string> row{name};
+    bool is_any = false;
+    for (const std::optional<AbCounters>& counters : report.counters) {
+      const bool has = counters && (*counters.*of).has_value();
+      row.push_back(has ? show(*(*counters.*of)) : "-");
+      is_any |= has;
+    }
+    if (is_any) table.rows.push_back(std::move(row));
   };
-  for (const SwapField& field : kSwapFields) {
-    const auto show = [&field](const SwapCounters& c) {
-      return report::grouped(static_cast<double>(c.*field.value), 0);
-    };
-    table.rows.push_back(
-        {field.name, text(report.counters[0], show), text(report.counters[1], show)});
+  const auto number = [](const auto& field) {
+    return
+        [&field](const auto& c) { return report::grouped(static_cast<double>(c.*field.value), 0); };
+  };
+  for (const SwapField& field : kSwapFields) add(field.name, &AbCounters::swap, number(field));
+  add("misses of distinct", &AbCounters::swap,
+      [](const SwapCounters& c) { return fmt::format("{:.2f} %", 100 * miss_ratio(c.misses, c)); });
+  for (const MemoryField& field : kMemoryFields) {
+    add(field.name, &AbCounters::memory, number(field));
   }
-  const auto share = [](const SwapCounters& c) {
-    return fmt::format("{:.2f} %", 100 * miss_ratio(c.misses, c));
-  };
-  table.rows.push_back(
-      {"misses of distinct", text(report.counters[0], share), text(report.counters[1], share)});
   const auto same = [](const std::optional<AbCounters>& counters) {
     return std::string(!counters ? "-" : counters->same ? "yes" : "no");
   };
   table.rows.push_back(
-      {"equal in all rounds (but stall_us)", same(report.counters[0]), same(report.counters[1])});
+      {"equal in all rounds (but times)", same(report.counters[0]), same(report.counters[1])});
   return table;
 }
 

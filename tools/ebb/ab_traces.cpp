@@ -40,7 +40,7 @@ Result<AbTrace> study_trace(const AbSide& side, const std::string& path,
 
   SwapCounters before;
   EBB_ASSIGN(
-      const SwapCounters own,
+      const std::vector<SwapCounters> own,
       replay_policy(source, policy, study.slots, log, [&](const SwapCounters& counters) {
         if (counters.distinct > before.distinct) {
           study.distinct.push_back(static_cast<std::uint32_t>(counters.distinct - before.distinct));
