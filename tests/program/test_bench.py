@@ -2,10 +2,12 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import time
 import unittest
+from xml.etree import ElementTree
 
 from support import EBB, ProgramTest
 
@@ -113,6 +115,23 @@ class Bench(ProgramTest):
                                6 * 8 * row_bytes + 3 * (8 * row_bytes + n_keys * 512), delta=1)
         self.assertGreater(rows[2]["kv_bytes_per_step"], one["kv_bytes_per_step"])
 
+    def test_the_plot_shows_the_rows(self):
+        rows = self.bench("--frontiers", "64,128,256", "--new", "2", "--batch", "1,2", "--plot",
+                          self.path("b.svg"))
+        svg = "{http://www.w3.org/2000/svg}"
+        decode, prefill = ElementTree.parse(self.folder / "b.svg").getroot().findall(f"{svg}svg")
+        lines = [[(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", p.get("d"))]
+                 for chart in (decode, prefill) for p in chart.findall(f"{svg}path")
+                 if "data" in p.get("class")]
+        self.assertEqual([len(line) for line in lines], [3, 3, 3])
+        # Contexts that double are evenly spaced; a higher speed is higher up.
+        for line, (phase, batch) in zip(lines, (("decode", 1), ("decode", 2), ("prefill", 1))):
+            self.assertAlmostEqual(line[1][0] - line[0][0], line[2][0] - line[1][0], delta=0.2)
+            speeds = [r["tok_s"] for r in rows if (r["phase"], r["batch"]) == (phase, batch)]
+            for i, j in ((0, 1), (1, 2), (0, 2)):
+                if abs(line[i][1] - line[j][1]) > 0.1:  # else the drawing is too coarse to tell
+                    self.assertEqual(line[i][1] > line[j][1], speeds[i] < speeds[j])
+
     def test_synthetic_contexts_say_so_in_every_row(self):
         rows = self.bench("--frontiers", "512,520", "--new", "3", "--batch", "2", "--fill",
                           "synthetic")
@@ -141,7 +160,9 @@ class Bench(ProgramTest):
                 ("--batch", ["--batch", "0"]),
                 ("max_sequences allows 4", ["--batch", "8"]),
                 ("leave nothing to feed", ["--frontiers", "64,65"]),
-                ("cannot open", ["--frontiers", "64", "--csv", self.path("none/b.csv")])):
+                ("cannot open", ["--frontiers", "64", "--csv", self.path("none/b.csv")]),
+                ("cannot open", ["--frontiers", "64", "--plot", self.path("none/b.svg")]),
+                (".svg or .html", ["--frontiers", "64", "--plot", self.path("b.png")])):
             self.expect_refused(says, "bench", manifest, *arguments)
         self.expect(2, "bench", manifest, "--fill", "sand")
         self.expect(2, "bench", manifest, "--new", "0")

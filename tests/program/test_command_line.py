@@ -7,14 +7,14 @@ import unittest
 
 from support import DEMO, EBB, ROOT, ProgramTest
 
-COMMANDS = (["run"], ["generate"], ["check"], ["plan"], ["inspect"], ["modules"], ["eval"], ["bench"],
+COMMANDS = (["ab"], ["run"], ["generate"], ["check"], ["plan"], ["inspect"], ["modules"], ["eval"], ["bench"],
             ["replay"], ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
 
 
 class CommandLine(ProgramTest):
     def test_help_names_every_command_and_the_exit_statuses(self):
         text = self.expect(0, "--help").out
-        for command in ("run", "generate", "check", "inspect", "modules", "eval", "bench",
+        for command in ("ab", "run", "generate", "check", "inspect", "modules", "eval", "bench",
                         "replay", "130"):
             self.assertIn(command, text)
 
@@ -30,7 +30,7 @@ class CommandLine(ProgramTest):
 
     def test_unknown_flags_are_refused(self):
         manifest = self.manifest()
-        needs = {"run": [manifest, "-i", "x", "-o", "y"], "generate": [manifest, "-p", "x"],
+        needs = {"ab": [manifest, "-i", "x", "-o", "y"], "run": [manifest, "-i", "x", "-o", "y"], "generate": [manifest, "-p", "x"],
                  "check": [manifest], "plan": [manifest], "bench": [manifest], "inspect": ["x"], "modules": [], "replay": ["x"],
                  "eval logits": [manifest, "-i", "x", "-o", "y"],
                  "eval needles": [manifest, "-i", "x"], "eval perplexity": [manifest, "-i", "x"]}

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import re
 import struct
 import unittest
 import zlib
+from xml.etree import ElementTree
 
 from support import DEMO, FIXTURES, ProgramTest
 
@@ -128,6 +130,23 @@ class Replay(ProgramTest):
         for row in rows:
             self.assertIn(row["misses"], result.out)
 
+    def test_the_plot_has_a_line_per_policy_and_the_bound_s(self):
+        trace = self.record()
+        arguments = ("replay", trace, "--slots", "64,70,80", "--policy", "swap_lru", "--policy",
+                     "swap_score:half_life=8", "--plot", self.path("curve.svg"))
+        self.expect(0, *arguments)
+        svg = "{http://www.w3.org/2000/svg}"
+        chart = ElementTree.parse(self.folder / "curve.svg").getroot().find(f"{svg}svg")
+        lines = [p for p in chart.findall(f"{svg}path") if "data" in p.get("class")]
+        self.assertEqual(len(lines), 3)
+        self.assertTrue(all(len(re.findall("[ML]", line.get("d"))) == 3 for line in lines))
+        texts = [t.text for t in chart.findall(f"{svg}text")]
+        for text in ("swap_lru", "swap_score:half_life=8", "Belady's bound", "slots per layer"):
+            self.assertIn(text, texts)
+        self.expect(0, *arguments, "--no-bound")
+        chart = ElementTree.parse(self.folder / "curve.svg").getroot().find(f"{svg}svg")
+        self.assertNotIn("Belady's bound", [t.text for t in chart.findall(f"{svg}text")])
+
     def test_the_export_has_24_bytes_a_selection_and_knows_the_next_one(self):
         trace = self.record(n=2)
         out = self.path("run.oracleGeneral.bin")
@@ -192,6 +211,8 @@ class Replay(ProgramTest):
             self.assertEqual(self.ebb("replay", trace, flag, value).status, 2, (flag, value))
         self.expect_refused("--verify", "replay", trace, "--verify", "--slots", "80")
         self.expect_refused("cannot open", "replay", trace, "--json", self.path("no/folder.json"))
+        self.expect_refused("cannot open", "replay", trace, "--plot", self.path("no/folder.svg"))
+        self.expect_refused(".svg or .html", "replay", trace, "--plot", self.path("plot.png"))
 
     def test_a_run_that_swaps_nothing_has_no_trace(self):
         manifest = self.manifest()

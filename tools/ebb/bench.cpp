@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <ctime>
 #include <memory>
 
 #include "tools/ebb/bench_plan.h"
@@ -15,6 +14,7 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/interrupt.h"
 #include "tools/ebb/output_file.h"
+#include "tools/ebb/plot_file.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
 #include "tools/ebb/validators.h"
@@ -29,7 +29,7 @@ struct BenchArgs {
   std::int64_t n_steps = 32;
   std::int32_t n_rounds = 1;
   std::string fill = "model";
-  std::string csv, json;
+  std::string csv, json, plot;
 };
 
 Result<BenchPlan> make_plan(const BenchArgs& args) {
@@ -51,22 +51,6 @@ Result<BenchPlan> make_plan(const BenchArgs& args) {
   return plan;
 }
 
-/// Whether a report can be put there: better known before it is measured than after.
-Status probe(const std::string& path) {
-  if (path.empty()) return ok_status();
-  EBB_ASSIGN(const OutputFile file, OutputFile::create(path));
-  return ok_status();
-}
-
-std::string now_utc() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 /// The device's read rate, or 0 with a word on stderr where there is no room to measure it.
 Result<double> read_rate(Engine& engine) {
   const Result<double> rate = engine.measure_read_rate();
@@ -81,8 +65,9 @@ Result<int> bench(const BenchArgs& args) {
   EBB_ASSIGN(BenchPlan plan, make_plan(args));
   EBB_TRY(fit_plan(plan, {.max_context = manifest.engine().max_context,
                           .max_sequences = manifest.engine().max_sequences}));
-  EBB_TRY(probe(args.csv));
-  EBB_TRY(probe(args.json));
+  EBB_TRY(probe_file(args.csv));
+  EBB_TRY(probe_file(args.json));
+  EBB_TRY(probe_plot(args.plot));
   const auto begin = std::chrono::steady_clock::now();
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
   BenchFacts facts;
@@ -103,6 +88,14 @@ Result<int> bench(const BenchArgs& args) {
   if (!args.csv.empty()) EBB_TRY(write_file(args.csv, bench_csv(rows)));
   if (!args.json.empty()) {
     EBB_TRY(write_file(args.json, bench_json(rows, through && *through)));
+  }
+  if (!args.plot.empty() && !rows.empty()) {
+    const std::string note =
+        fmt::format("{}{}, {} products; build {}, manifest {}, {}.",
+                    through && *through ? "" : "Partial: the measuring was ended early. ",
+                    rows[0]["device"].get<std::string>(), rows[0]["precision"].get<std::string>(),
+                    facts.build, facts.manifest, facts.date);
+    EBB_TRY(write_plot(args.plot, "Speed by context length", note, bench_charts(rows)));
   }
   if (!through) return through.error();
   if (*through) return kDone;
@@ -150,6 +143,9 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--json", args->json, "{\"complete\", \"rows\": [...]}, to this file")
       ->check(output_file())
       ->type_name("FILE");
+  command
+      ->add_option("--plot", args->plot, "Draw decode and prefill speed by context, to this file")
+      ->type_name("FILE.svg|FILE.html");
   command->footer(
       "A prefill row is the time to feed one sequence from one length to the next; a decode row\n"
       "holds the steps of a batch, each with its tokens read back. tok/s is over all sequences of\n"

@@ -32,6 +32,8 @@ std::vector<nlohmann::ordered_json> bench_rows(const Engine& engine, const Bench
 /// A header and one line per row; commas, quotes and line feeds in a text are quoted (RFC 4180).
 std::string bench_csv(const std::vector<nlohmann::ordered_json>& rows);
 std::string bench_json(const std::vector<nlohmann::ordered_json>& rows, bool complete);
+/// Drawn: speed of decode by context, a line per batch, and of prefill. Without rows: nothing.
+std::vector<std::string> bench_charts(const std::vector<nlohmann::ordered_json>& rows);
 /// For people: what was measured on, then the rows.
 std::string bench_table(const Engine& engine, const BenchFacts& facts,
                         const std::vector<nlohmann::ordered_json>& rows);

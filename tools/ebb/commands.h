@@ -10,6 +10,7 @@ namespace ebb::cli {
 /// its exit status (exit_status.h) in `status`, which must outlive the parse.
 void add_run(CLI::App& app, int& status);
 void add_generate(CLI::App& app, int& status);
+void add_ab(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_modules(CLI::App& app, int& status);

@@ -73,7 +73,7 @@ Result<int> generate(const GenerateArgs& args) {
   std::string summary;
   Hooks hooks;
   hooks.next = [&job]() -> Result<std::optional<Job>> { return std::exchange(job, {}); };
-  hooks.token = [](Generation& generation) {
+  hooks.token = [](const Job&, Generation& generation) {
     const std::string_view piece = generation.take_text();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);

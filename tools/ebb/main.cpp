@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   add_run(app, status);
   add_generate(app, status);
   add_plan(app, status);
+  add_ab(app, status);
   add_check(app, status);
   add_inspect(app, status);
   add_modules(app, status);

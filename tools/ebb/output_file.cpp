@@ -80,6 +80,12 @@ Status write_file(const std::string& path, std::string_view content) {
   return file.commit();
 }
 
+Status probe_file(const std::string& path) {
+  if (path.empty()) return ok_status();
+  EBB_ASSIGN(const OutputFile file, OutputFile::create(path));
+  return ok_status();
+}
+
 Error system_error(const std::string& path, const char* action, Errc code) {
   const std::string reason = std::generic_category().message(errno);
   return Error{code, fmt::format("{}: cannot {}: {}", printable(path), action, reason)};

@@ -35,6 +35,10 @@ class OutputFile {
 /// All of an OutputFile at once.
 Status write_file(const std::string& path, std::string_view content);
 
+/// Whether a file can be put there: better known before what it is to hold is measured than after.
+/// An empty path can.
+Status probe_file(const std::string& path);
+
 /// "PATH: cannot ACTION: REASON", the reason being errno's.
 Error system_error(const std::string& path, const char* action, Errc code);
 /// For a path that does not open: bad input, unless the disk is to blame.

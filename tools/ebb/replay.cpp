@@ -1,7 +1,5 @@
 // ebb replay: policies over the trace of a run, without a model, beside what no policy can beat.
 
-#include "tools/trace/replay.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,14 +7,13 @@
 #include <memory>
 #include <optional>
 
-#include "core/host.h"
-#include "core/module_loader.h"
-#include "core/options_toml.h"
 #include "core/text.h"
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/output_file.h"
+#include "tools/ebb/plot_file.h"
+#include "tools/ebb/replay_rows.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/swap_counters.h"
 #include "tools/ebb/tell.h"
@@ -34,75 +31,15 @@ struct ReplayArgs {
   std::string trace;
   std::vector<std::string> policies;
   std::vector<std::int64_t> slots;
-  std::string staging, json, csv, oracle_general, selections;
+  std::string staging, json, csv, plot, oracle_general, selections;
   std::int32_t spread = 1;
   bool recover = false, no_bound = false, no_scores = false, verify = false, verbose = false;
 };
 
-const char* staging_name(StagingMode mode) {
-  return mode == StagingMode::demand ? "demand" : "zero_copy";
-}
-
-/// One policy with one number of slots.
-struct Row {
-  std::string policy;
-  std::int64_t slots = 0;
-  std::vector<SwapCounters> layers;
-  SwapCounters counters;  ///< their sum
-  std::optional<std::uint64_t> bound;
-};
-
-/// NAME, or NAME:key=value,key=value with the module's keys as TOML spells them.
-struct PolicySpec {
-  std::string text, name, keys;
-};
-
-PolicySpec parse_policy(const std::string& text) {
-  PolicySpec spec{text, text.substr(0, text.find(':')), ""};
-  if (spec.name.size() == text.size()) return spec;
-  spec.keys = text.substr(spec.name.size() + 1);
-  std::replace(spec.keys.begin(), spec.keys.end(), ',', '\n');
-  return spec;
-}
-
-// The run's keys of [swap], then what was asked for. Another policy has other keys than the run's:
-// only those that all share are kept for it.
-Result<toml::table> swap_keys(const trace::Header& header, const PolicySpec& spec,
-                              std::int64_t slots, StagingMode staging) {
-  constexpr std::string_view kShared[] = {"host_limit", "sink_tokens", "recent_tokens",
-                                          "max_promotions", "max_prefetch"};
-  EBB_ASSIGN(const toml::table run, parse_toml(header.keys, "the trace"));
-  EBB_ASSIGN(toml::table keys, parse_toml(spec.keys, "--policy " + spec.text));
-  for (const auto& [key, value] : run) {
-    const bool is_shared =
-        std::find(std::begin(kShared), std::end(kShared), key.str()) != std::end(kShared);
-    if (is_shared || spec.name == header.policy) keys.insert(key, value);
-  }
-  keys.insert_or_assign("slots", slots);
-  keys.insert_or_assign("staging", staging_name(staging));
-  return keys;
-}
-
-Result<std::vector<SwapCounters>> replay_one(const ReplayArgs& args, const PolicySpec& spec,
-                                             std::int64_t slots, StagingMode staging,
-                                             const LogSink& log) {
-  EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
-  EBB_ASSIGN(toml::table keys, swap_keys(reader.header(), spec, slots, staging));
-  const std::unique_ptr<Options> options =
-      make_options(Swap::kKind, std::make_shared<const toml::table>(std::move(keys)));
-  const ModuleChoice choice{Swap::kKind, spec.name, "", "--policy"};
-  return trace::replay(reader, ModuleLoader(modules_folder()), choice, *options, log,
-                       !args.no_scores);
-}
-
-double ratio(std::uint64_t part, std::uint64_t all) {
-  return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
-}
-
-void print_table(const std::vector<Row>& rows) {
+void print_table(const std::vector<ReplayRow>& rows) {
   fmt::print("{:<28} {:>6} {:>12} {:>7} {:>12} {:>8} {:>12} {:>12}\n", "policy", "slots", "misses",
              "ratio", "bound", "over", "evictions", "to device");
-  for (const Row& row : rows) {
+  for (const ReplayRow& row : rows) {
     const SwapCounters& c = row.counters;
     std::string bound = "-", over = "-";
     if (row.bound) {
@@ -113,22 +50,12 @@ void print_table(const std::vector<Row>& rows) {
       }
     }
     fmt::print("{:<28} {:>6} {:>12} {:>6.2f}% {:>12} {:>8} {:>12} {:>12}\n", printable(row.policy),
-               row.slots, c.misses, 100 * ratio(c.misses, c.distinct), bound, over, c.evictions,
+               row.slots, c.misses, 100 * miss_ratio(c.misses, c), bound, over, c.evictions,
                format_bytes(c.h2d_bytes));
   }
 }
 
-ordered_json to_json(const Row& row) {
-  ordered_json json{{"policy", row.policy}, {"slots", row.slots}};
-  for (const trace::Counter& counter : trace::counters_of(row.counters)) {
-    json[counter.name] = counter.value;
-  }
-  json["miss_ratio"] = ratio(row.counters.misses, row.counters.distinct);
-  json["bound"] = row.bound ? ordered_json(*row.bound) : ordered_json();
-  return json;
-}
-
-ordered_json layers_to_json(const Row& row) {
+ordered_json layers_to_json(const ReplayRow& row) {
   ordered_json layers = ordered_json::array();
   for (const SwapCounters& layer : row.layers) {
     ordered_json json;
@@ -140,11 +67,12 @@ ordered_json layers_to_json(const Row& row) {
   return layers;
 }
 
-Status write_reports(const ReplayArgs& args, StagingMode staging, const std::vector<Row>& rows) {
+Status write_reports(const ReplayArgs& args, StagingMode staging,
+                     const std::vector<ReplayRow>& rows) {
   if (!args.json.empty()) {
     ordered_json report{{"trace", args.trace}, {"staging", staging_name(staging)}};
     report["rows"] = ordered_json::array();
-    for (const Row& row : rows) {
+    for (const ReplayRow& row : rows) {
       report["rows"].push_back(to_json(row));
       report["rows"].back()["layers"] = layers_to_json(row);
     }
@@ -152,7 +80,7 @@ Status write_reports(const ReplayArgs& args, StagingMode staging, const std::vec
   }
   if (!args.csv.empty()) {
     std::string text;
-    for (const Row& row : rows) {
+    for (const ReplayRow& row : rows) {
       const ordered_json json = to_json(row);
       std::string head, line;
       for (const auto& [key, value] : json.items()) {
@@ -165,7 +93,12 @@ Status write_reports(const ReplayArgs& args, StagingMode staging, const std::vec
     }
     EBB_TRY(write_file(args.csv, text));
   }
-  return ok_status();
+  if (args.plot.empty()) return ok_status();
+  return write_plot(
+      args.plot, "Miss ratios of swap policies",
+      fmt::format("{}, {} staging.", printable(args.trace), staging_name(staging)),
+      {report::draw(miss_curve(fmt::format("Misses by slots, {} staging", staging_name(staging)),
+                               rows, staging))});
 }
 
 /// Whether a row is the run once more, but for keys that were asked for.
@@ -177,9 +110,9 @@ bool repeats(const trace::Header& header, StagingMode staging, const std::string
 
 // Compares the rows that repeat the run with its counters.
 int verify(const trace::Header& header, StagingMode staging,
-           const std::vector<trace::Counter>& online, const std::vector<Row>& rows) {
+           const std::vector<trace::Counter>& online, const std::vector<ReplayRow>& rows) {
   bool is_equal = true;
-  for (const Row& row : rows) {
+  for (const ReplayRow& row : rows) {
     if (!repeats(header, staging, row.policy, row.slots)) continue;
     for (const trace::Counter& counter : trace::counters_of(row.counters)) {
       for (const trace::Counter& wanted : online) {
@@ -196,6 +129,7 @@ int verify(const trace::Header& header, StagingMode staging,
 
 Result<int> replay_all(const ReplayArgs& args) {
   LogGate gate(args.verbose);
+  EBB_TRY(probe_plot(args.plot));
   EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
   const trace::Header header = reader.header();
   StagingMode staging = static_cast<StagingMode>(header.staging);
@@ -220,24 +154,17 @@ Result<int> replay_all(const ReplayArgs& args) {
         printable(header.policy).c_str(), header.slots,
         staging_name(static_cast<StagingMode>(header.staging)));
   }
-  std::vector<std::optional<std::uint64_t>> bounds(slots.size());
-  if (!args.no_bound) {
-    std::fill(bounds.begin(), bounds.end(), 0);
-    for (const trace::Accesses& accesses : contents.sequences) {
-      const trace::Bound bound(accesses);
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        *bounds[i] +=
-            staging == StagingMode::demand ? bound.demand(slots[i]) : bound.zero_copy(slots[i]);
-      }
-    }
-  }
-  std::vector<Row> rows;
+  std::vector<std::uint64_t> bounds;
+  if (!args.no_bound) bounds = miss_bounds(contents, staging, slots);
+  const ReplaySource source{args.trace, staging, args.recover, !args.no_scores, ""};
+  std::vector<ReplayRow> rows;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     for (const PolicySpec& spec : policies) {
       EBB_ASSIGN(std::vector<SwapCounters> layers,
-                 replay_one(args, spec, slots[i], staging, gate.sink()));
+                 replay_policy(source, spec, slots[i], gate.sink()));
       const SwapCounters sum = total(layers);
-      rows.push_back({spec.text, slots[i], std::move(layers), sum, bounds[i]});
+      rows.push_back({spec.text, slots[i], std::move(layers), sum, std::nullopt});
+      if (!args.no_bound) rows.back().bound = bounds[i];
     }
   }
   gate.release();
@@ -301,6 +228,10 @@ void add_replay(CLI::App& app, int& status) {
                    "With --selections: neighbouring chunks that one chunk of the trace stands for")
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
+  command
+      ->add_option("--plot", args->plot,
+                   "Also draw the miss ratio by slots, a line per policy, and the bound's")
+      ->type_name("FILE.svg|FILE.html");
   command
       ->add_option("--oracle-general", args->oracle_general,
                    "Write the selections for libCacheSim, as oracleGeneral")

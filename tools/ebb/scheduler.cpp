@@ -118,7 +118,7 @@ class JobLoop {
         engine_.length(open.sequence) >= engine_.session().max_context) {
       open.generation.end_by_context();
     }
-    if (hooks_.token) hooks_.token(open.generation);
+    if (hooks_.token) hooks_.token(open.job, open.generation);
     if (!open.generation.is_finished()) return false;
     open.timings.decode = seconds(open.first_token, Clock::now());
     engine_.close_sequence(open.sequence);

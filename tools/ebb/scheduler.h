@@ -39,7 +39,7 @@ struct Hooks {
   /// Optional: hears a job whose logits were no numbers; without it, or by its error, the run ends.
   std::function<Status(const Job&, const Error&)> failed;
   /// Optional: hears a sequence after each token.
-  std::function<void(Generation&)> token;
+  std::function<void(const Job&, Generation&)> token;
   /// Optional: tokens of `job` fed so far, after each prefill step.
   std::function<void(const Job&, std::int64_t)> prefilled;
   /// Optional: asked between steps; true ends the run, and what is not finished is dropped.

@@ -63,6 +63,9 @@ Result<std::string> read_file(const std::string& path,
 /// "1.50 GiB", "512 B".
 std::string format_bytes(std::uint64_t bytes);
 
+/// The time, ISO 8601: "2026-12-01T08:30:00Z".
+std::string now_utc();
+
 /// Tokens per second, or 0 where no time was taken.
 double rate(std::int64_t tokens, double seconds);
 

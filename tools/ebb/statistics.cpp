@@ -1,7 +1,8 @@
 #include "tools/ebb/statistics.h"
 
 #include <algorithm>
-#include <array>
+#include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -10,12 +11,6 @@ namespace ebb::cli {
 namespace {
 
 constexpr double kZ = 1.959963984540054;  // 97.5 % point of the normal distribution
-
-// 97.5 % points of Student's t for 1..30 degrees of freedom; the normal one serves above.
-constexpr std::array kStudent{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                              2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-                              2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
-                              2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
 
 }  // namespace
 
@@ -29,14 +24,18 @@ Interval wilson_interval(std::int64_t n_right, std::int64_t n) {
   return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 
-double quantile(std::span<const double> values, double q) {
-  if (values.empty()) return 0;
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
+double sorted_quantile(std::span<const double> sorted, double q) {
+  if (sorted.empty()) return 0;
   const double at = q * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<std::size_t>(at);
   const std::size_t high = std::min(low + 1, sorted.size() - 1);
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+double quantile(std::span<const double> values, double q) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted_quantile(sorted, q);
 }
 
 Mean mean_of(std::span<const double> values) {
@@ -46,10 +45,37 @@ Mean mean_of(std::span<const double> values) {
   if (values.size() < 2) return mean;
   double squares = 0;
   for (const double value : values) squares += (value - mean.value) * (value - mean.value);
-  const std::size_t degrees = values.size() - 1;
-  const double t = degrees <= kStudent.size() ? kStudent[degrees - 1] : kZ;
-  mean.half_width = t * std::sqrt(squares / static_cast<double>(degrees) / n);
+  const double degrees = n - 1;
+  const double t = quantile(boost::math::students_t(degrees), 0.975);
+  mean.half_width = t * std::sqrt(squares / degrees / n);
   return mean;
+}
+
+Ratio ratio_of(std::span<const double> logarithms) {
+  const Mean mean = mean_of(logarithms);
+  Ratio ratio{std::exp(mean.value), std::nullopt};
+  if (logarithms.size() > 1) {
+    ratio.interval = {std::exp(mean.value - mean.half_width),
+                      std::exp(mean.value + mean.half_width)};
+  }
+  return ratio;
+}
+
+SignTest trend_test(std::span<const double> values) {
+  const std::size_t n_pairs = values.size() / 2;
+  const std::size_t shift = values.size() - n_pairs;
+  SignTest test;
+  for (std::size_t i = 0; i < n_pairs; ++i) {
+    test.n_up += values[i + shift] > values[i];
+    test.n_down += values[i + shift] < values[i];
+  }
+  const std::int64_t n = test.n_up + test.n_down;
+  if (n == 0) return test;
+  const boost::math::binomial even(static_cast<double>(n), 0.5);
+  const auto fewer = static_cast<double>(std::min(test.n_up, test.n_down));
+  test.p = std::min(1.0, 2 * cdf(even, fewer));
+  test.least_p = std::min(1.0, 2 * cdf(even, 0.0));
+  return test;
 }
 
 }  // namespace ebb::cli

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace ebb::cli {
@@ -16,6 +17,8 @@ Interval wilson_interval(std::int64_t n_right, std::int64_t n);
 
 /// The q-th quantile, 0..1, by linear interpolation between ordered values; 0 of none.
 double quantile(std::span<const double> values, double q);
+/// The same of values that are in ascending order.
+double sorted_quantile(std::span<const double> sorted, double q);
 
 struct Mean {
   double value = 0;
@@ -24,5 +27,26 @@ struct Mean {
 
 /// Mean of independent values with its interval.
 Mean mean_of(std::span<const double> values);
+
+/// A ratio of speeds from the logarithms of independent ratios: exp of their mean and, of two or
+/// more, exp of the 95 % interval of the mean (Student's t).
+struct Ratio {
+  double value = 1;
+  std::optional<Interval> interval;
+};
+Ratio ratio_of(std::span<const double> logarithms);
+
+/// Whether a run of values, in order of time, has a trend: each of the first half is compared with
+/// the one as far into the second half (the middle one of an odd number is left out), and the signs
+/// are judged by the exact binomial distribution of 1/2, both sides.
+/// Source: D. R. Cox, A. Stuart, Biometrika 42 (1955), 80-95.
+struct SignTest {
+  std::int64_t n_up = 0,
+               n_down = 0;  ///< pairs whose later value is higher, lower; ties count in none
+  double p = 1;             ///< probability of signs at least as uneven, without a trend
+  /// The least p that so many pairs could give.
+  double least_p = 1;
+};
+SignTest trend_test(std::span<const double> values);
 
 }  // namespace ebb::cli

@@ -164,7 +164,8 @@ std::vector<Counter> counters_of(const SwapCounters& counters) {
 
 Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& modules,
                                          const ModuleChoice& choice, Options& options,
-                                         const LogSink& log, bool with_scores) {
+                                         const LogSink& log, bool with_scores,
+                                         const std::function<void(const SwapCounters&)>& stepped) {
   HostMemory memory;
   HostServices host(log, 0);
   host.parts().compute = &memory;
@@ -187,6 +188,8 @@ Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& mod
     if (record->kind == Kind::scored && !with_scores) continue;
     if (is_on) {
       EBB_TRY(driver.take(*record));
+      // A step is learned from when the next one begins, in either staging mode.
+      if (stepped && record->kind == Kind::step) stepped(cli::total(swap->counters()));
     } else if (record->kind == Kind::selected) {
       all_hits[static_cast<std::size_t>(record->layer)].selections += record->ids.size();
       selections.add(*record);
@@ -195,7 +198,10 @@ Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& mod
     }
   }
   finish_step();
-  return is_on ? driver.finish() : all_hits;
+  if (!is_on) return all_hits;
+  std::vector<SwapCounters> counters = driver.finish();
+  if (stepped) stepped(cli::total(counters));
+  return counters;
 }
 
 namespace {
@@ -294,6 +300,7 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
             accesses.born(n_complete[s], complete);
           }
           n_complete[s] = complete;
+          contents.most_chunks = std::max<std::int64_t>(contents.most_chunks, complete);
         }
         break;
       case Kind::scored:

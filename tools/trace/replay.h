@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,12 @@ std::vector<Counter> counters_of(const SwapCounters& counters);
 /// keys gives the run's counters to the integer. No row is moved. With slots for every chunk
 /// nothing is swapped, and every selection is a hit. `options` are the keys of [swap].
 /// Errors: of the reader and of the module.
-/// `with_scores` false leaves out what was forecast. Returns the counters by staged layer.
-Result<std::vector<SwapCounters>> replay(Reader& reader, const ModuleLoader& modules,
-                                         const ModuleChoice& choice, Options& options,
-                                         const LogSink& log, bool with_scores = true);
+/// `with_scores` false leaves out what was forecast. `stepped`, if set, hears the counters so far,
+/// over all layers, when all of a step is in them. Returns the counters by staged layer.
+Result<std::vector<SwapCounters>> replay(
+    Reader& reader, const ModuleLoader& modules, const ModuleChoice& choice, Options& options,
+    const LogSink& log, bool with_scores = true,
+    const std::function<void(const SwapCounters&)>& stepped = nullptr);
 
 /// How much of a layer's selection was in the one before, in decode steps of one row.
 struct Overlap {
@@ -44,6 +47,7 @@ struct Contents {
   std::uint64_t n_scorings = 0;
   std::uint64_t n_kept = 0;       ///< chunks that these kept
   std::vector<Overlap> overlap;   ///< by staged layer
+  std::int64_t most_chunks = 0;   ///< of a layer that were complete, in the longest sequence
   std::vector<Counter> counters;  ///< of the run
 };
 /// `keep_accesses` false leaves `sequences` empty and takes no memory.
