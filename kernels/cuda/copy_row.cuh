@@ -7,14 +7,15 @@
 
 namespace ebb::cuda {
 
-/// Whole units of T by one warp, read past the caches that could hold an older state of host
-/// memory; both addresses and `bytes` are multiples of sizeof(T).
+/// Whole units of T by one warp; both addresses and `bytes` are multiples of sizeof(T). Plain
+/// loads: those that go past the caches (__ldcv) reach host memory in small pieces, at a fraction
+/// of the rate. A row is written before the kernel that copies it, so no cache holds an older one.
 template <class T>
 __device__ __forceinline__ void copy_units(std::byte* to, const std::byte* from, int bytes,
                                            int lane) {
   const int n = bytes / static_cast<int>(sizeof(T));
   for (int i = lane; i < n; i += kWarp) {
-    reinterpret_cast<T*>(to)[i] = __ldcv(reinterpret_cast<const T*>(from) + i);
+    reinterpret_cast<T*>(to)[i] = reinterpret_cast<const T*>(from)[i];
   }
 }
 
