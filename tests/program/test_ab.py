@@ -231,7 +231,7 @@ class Ab(ProgramTest):
         manifest = self.small(max_context=1 << 22)
         limit = 4608 << 20
         alone = self.expect(0, "check", manifest)
-        self.assertRegex(alone.out, r"the session in all +3\.\d\d GiB")
+        self.assertRegex(alone.out, r"the device in all +3\.\d\d GiB")
         report = self.ab(manifest, "-i", self.prompts(1, 30), "--rounds", "1", preexec_fn=lambda:
                          resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
         self.assertEqual(report["engines"], "one at a time")

@@ -144,7 +144,7 @@ ordered_json trace_json(const std::optional<AbTrace>& trace) {
                     {"distinct_by_step", trace->distinct},
                     {"hits_by_step", trace->hits}};
   json["curve"] = ordered_json::array();
-  for (const ReplayRow& row : trace->curve) json["curve"].push_back(to_json(row));
+  for (const ReplayRow& row : trace->curve) json["curve"].push_back(to_json_with_layers(row));
   return json;
 }
 

@@ -55,26 +55,13 @@ void print_table(const std::vector<ReplayRow>& rows) {
   }
 }
 
-ordered_json layers_to_json(const ReplayRow& row) {
-  ordered_json layers = ordered_json::array();
-  for (const SwapCounters& layer : row.layers) {
-    ordered_json json;
-    for (const trace::Counter& counter : trace::counters_of(layer)) {
-      json[counter.name] = counter.value;
-    }
-    layers.push_back(std::move(json));
-  }
-  return layers;
-}
-
 Status write_reports(const ReplayArgs& args, StagingMode staging,
                      const std::vector<ReplayRow>& rows) {
   if (!args.json.empty()) {
     ordered_json report{{"trace", args.trace}, {"staging", staging_name(staging)}};
     report["rows"] = ordered_json::array();
     for (const ReplayRow& row : rows) {
-      report["rows"].push_back(to_json(row));
-      report["rows"].back()["layers"] = layers_to_json(row);
+      report["rows"].push_back(to_json_with_layers(row));
     }
     EBB_TRY(write_file(args.json, to_line(report)));
   }

@@ -86,6 +86,19 @@ nlohmann::ordered_json to_json(const ReplayRow& row) {
   return json;
 }
 
+nlohmann::ordered_json to_json_with_layers(const ReplayRow& row) {
+  nlohmann::ordered_json json = to_json(row);
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const SwapCounters& layer : row.layers) {
+    nlohmann::ordered_json counters;
+    for (const trace::Counter& counter : trace::counters_of(layer)) {
+      counters[counter.name] = counter.value;
+    }
+    json["layers"].push_back(std::move(counters));
+  }
+  return json;
+}
+
 report::LineChart miss_curve(const std::string& title, const std::vector<ReplayRow>& rows,
                              StagingMode staging) {
   report::LineChart chart;

@@ -57,6 +57,8 @@ double miss_ratio(std::uint64_t misses, const SwapCounters& counters);
 
 /// Counters by name, of all layers together, miss_ratio and bound.
 nlohmann::ordered_json to_json(const ReplayRow& row);
+/// The same, with the counters of each layer as "layers".
+nlohmann::ordered_json to_json_with_layers(const ReplayRow& row);
 
 /// Miss ratio by slots: a line per policy, in order of first appearance, and the bound's where rows
 /// have one.
