@@ -132,6 +132,7 @@ class MemoryFlash final : public Memory {
       chooser_.emplace(rules, n_chunks_);
       sequences_.resize(static_cast<std::size_t>(shape.max_sequences));
       for (Sequence& sequence : sequences_) {
+        if (host_.is_rehearsal()) break;
         for (Pending& pending : sequence.pending) {
           pending.scores.resize(static_cast<std::size_t>(n_chunks_));
           pending.kept.reserve(static_cast<std::size_t>(n_chunks_));

@@ -72,6 +72,21 @@ BOOST_AUTO_TEST_CASE(counts_a_model_file_with_a_tokenizer_and_more_sequences_tha
   }
 }
 
+BOOST_AUTO_TEST_CASE(counts_what_forecasts_take) {
+  for (const char* mode : {"exact", "bounded", "direct"}) {
+    for (const char* scorers :
+         {"[{module='scorer_recent'}]", "[{module='scorer_recent'}, {module='scorer_random'}]"}) {
+      BOOST_TEST_CONTEXT(mode << ' ' << scorers) {
+        check_equal(
+            ebb::test::synthetic_manifest(),
+            {"engine.max_context=1000", "engine.max_sequences=3", "loader.top_k=128",
+             "memory.module=memory_flash", std::string("memory.mode=") + mode,
+             std::string("memory.scorer=") + scorers, "swap.module=swap_lru", "swap.slots=200"});
+      }
+    }
+  }
+}
+
 // 80.8 GiB of weights and 16 sequences of a million tokens.
 BOOST_AUTO_TEST_CASE(the_full_shape_is_counted_without_its_memory) {
   const auto engine =

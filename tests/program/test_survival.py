@@ -50,6 +50,9 @@ class Survival(ProgramTest):
         return subprocess.run([EBB, *self.command(output), *more], env=env, capture_output=True,
                               text=True, timeout=60)
 
+    def size(self, name):
+        return os.path.getsize(self.path(name)) if os.path.exists(self.path(name)) else 0
+
     def check_prefix(self, name):
         """Whole records of a stopped run are the first ones of a whole run; at most one is torn."""
         path = self.folder / name
@@ -75,18 +78,25 @@ class Survival(ProgramTest):
         draw = random.Random(1)
         n_kills = n_outputs = 0
         stopped_at = set()
+        whole = self.size("whole.jsonl")
         while n_kills < N_KILLS:
             output = f"k{n_outputs}.jsonl"
             n_outputs += 1
             finished = False
             while not finished:
+                # Some while it starts, the others when the output has grown to some size between
+                # what it is and what it will be: that hits the run however busy the machine is.
+                size = self.size(output)
+                starts = draw.random() < 0.2
+                size_to_kill = size if starts else draw.uniform(size, whole)
+                pause = draw.uniform(0, self.seconds / 5 if starts else self.seconds / 60)
                 process = subprocess.Popen([EBB, *self.command(output)], stdout=subprocess.DEVNULL,
                                            stderr=subprocess.DEVNULL)
-                try:
-                    finished = process.wait(draw.uniform(0.2, 0.9) * self.seconds) == 1
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    finished = process.wait() == 1  # it had just ended
+                while process.poll() is None and self.size(output) < size_to_kill:
+                    time.sleep(0.0005)
+                time.sleep(pause)
+                process.send_signal(signal.SIGKILL)
+                finished = process.wait() == 1  # it was through before
                 n_kills += not finished
                 self.check_prefix(output)
                 if not finished and os.path.exists(self.path(output)):

@@ -86,7 +86,7 @@ Result<Footprint> Rehearsal::count(const std::vector<std::string>& more) const {
     rest -= std::min(rest, found.swap->pool_bytes);
     found.host.emplace_back("slot maps", found.swap->map_bytes);
   }
-  if (rest > 0) found.host.emplace_back("moves and logs", rest);
+  if (rest > 0) found.host.emplace_back("moves, logs, logits", rest);
   return found;
 }
 
