@@ -104,7 +104,7 @@ __device__ inline float split_vector(const float* x, int n_in, Order order, int 
                                      __half* values, __half* sums, float* memory) {
   const int n_quads = n_in / 4, threads = static_cast<int>(blockDim.x);
   float largest = 0;
-#pragma unroll 8
+#pragma unroll 4
   for (int q = threadIdx.x; q < n_quads; q += threads) {
     largest = fmaxf(largest_magnitude(*reinterpret_cast<const float4*>(x + 4 * q)), largest);
   }

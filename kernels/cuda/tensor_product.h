@@ -13,8 +13,9 @@
 // depend neither on the other rows of a step, nor on which kernel forms it, nor on how that kernel
 // cuts the columns.
 //
-// Two kernels: one streams weights past a few columns of activations, for steps that are bound by
-// the memory (tensor_stream.cuh); one forms tiles of many columns (tensor_tile.cuh).
+// Kernels that stream weights past a few columns of activations, for steps that are bound by the
+// memory: of one matrix (tensor_stream.cuh), of many pieces (tensor_pieces.cuh). Another forms tiles
+// of many columns (tensor_tile.cuh).
 
 namespace ebb::cuda {
 

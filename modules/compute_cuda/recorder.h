@@ -29,7 +29,7 @@ struct RecordedPlan {
 /// Checks each op and keeps it as a launch. Some ops are held back until it is known what comes
 /// next, so that one launch can do several:
 ///   hc_post        with the hc_pre that takes its input out of the same streams; on devices with
-///                  clusters, the experts' sum before it too
+///                  clusters, the experts' sum of a few rows before it too
 ///   heads          with the attend that reads its queries
 ///   append, compress, heads of the indexer    with each other
 ///   rope_table     with each other

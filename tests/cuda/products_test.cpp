@@ -13,6 +13,8 @@
 
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/route.h"
 #include "tests/cuda/device.h"
 #include "tests/kernels/product_bounds.h"
 #include "tests/kernels/random_weights.h"
@@ -433,6 +435,53 @@ BOOST_AUTO_TEST_CASE(experts_agree_with_double_precision_and_keep_their_bits) {
                 "gate and up of two types");
   check_experts({DType::q8_0, DType::q8_0, DType::f32, DType::bf16, 512, 96}, "plain downs");
   check_experts({DType::f32, DType::f32, DType::q4_k, DType::f32, 96, 256}, "plain gates");
+}
+
+// The kernels of one row may read x while the route still runs. Here x is another one each time,
+// and nothing but the route stands between the kernel that writes it and those that read it.
+BOOST_AUTO_TEST_CASE(a_row_that_is_read_early_is_the_new_one) {
+  const Model m(DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 1024, 768);
+  constexpr std::int32_t kSteps = 40;
+  const auto d = static_cast<std::size_t>(m.d);
+  const DeviceArray<float> sources(activations(kSteps, m.d, 1)), ones(std::vector<float>(d, 1.0f));
+  const DeviceArray<float> logits(activations(1, kExperts, 2)), x(d), weights(kUsed);
+  const DeviceArray<float> hidden((kUsed + 1) * static_cast<std::size_t>(m.f));
+  const DeviceArray<float> partial((kUsed + 1) * d), y(kSteps * d), late(kSteps * d);
+  const DeviceArray<std::int32_t> ids(kUsed), count(std::vector<std::int32_t>{1});
+  RouteArgs route;
+  route.step.n_rows = count.get();
+  route.step.max_rows = 1;
+  route.logits = logits.get();
+  route.n_experts = kExperts;
+  route.n_used = kUsed;
+  route.ids = ids.get();
+  route.weights = weights.get();
+  ExpertsArgs args;
+  args.step = route.step;
+  args.x = x.get();
+  args.ids = ids.get();
+  args.weights = weights.get();
+  args.routed = {m.weights[0]->weight, m.weights[1]->weight, m.weights[2]->weight, m.clamp};
+  args.shared = {m.weights[3]->weight, m.weights[4]->weight, m.weights[5]->weight, m.shared_clamp};
+  args.n_used = kUsed;
+  args.hidden = hidden.get();
+  args.partial = partial.get();
+  const cuda::Launch& launch = device().launch(cuda::experts_workspace(args, Precision::exact));
+  for (const bool settled : {false, true}) {
+    for (std::int32_t i = 0; i < kSteps; ++i) {
+      const RmsNormArgs norm{count.get(), 1,    sources.get() + i * m.d, ones.get(), x.get(),
+                             m.d,         1e-6f};
+      require_ok(cuda::rms_norm(launch, norm));
+      require_ok(cuda::route(launch, route));
+      args.y = (settled ? y : late).get() + i * m.d;
+      require_ok(cuda::experts(launch, args, Precision::exact, true, settled));
+      if (!settled) device().finish();
+    }
+    device().finish();
+  }
+  const std::vector<float> got = y.values(), want = late.values();
+  BOOST_TEST(same_bits(got.data(), want.data(), want.size()));
+  BOOST_TEST(std::isfinite(got.back()));
 }
 
 BOOST_AUTO_TEST_CASE(an_id_outside_the_experts_gives_nan_in_its_row_only) {
