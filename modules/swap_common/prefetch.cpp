@@ -54,7 +54,7 @@ void SlotStaging::drop_prefetched(std::int32_t sequence, std::size_t n_wanted) {
     const ChunkId id = slots.owners()[slot];
     if (id.layer < 0 || slots.pinned(id)) continue;
     const SlotMap::Entry& entry = slots.at(id);
-    if (entry.foreseen == SlotMap::Foreseen::unused && entry.used != rules_.look) {
+    if (entry.foreseen == SlotMap::Foreseen::unused && !slots.is_used(entry)) {
       evict({sequence, id.layer}, id.chunk);
     }
   }

@@ -55,8 +55,8 @@ class SlotMap final : public SlotView {
     return id.chunk < rules_.sink_chunks || id.chunk >= n_complete - rules_.recent_chunks;
   }
   bool evictable(ChunkId id) const noexcept override {
-    return resident(id) && at(id).changed != rules_.epoch && at(id).used != rules_.look &&
-           !pinned(id) && (plan_ == nullptr || yields(id));
+    return resident(id) && at(id).changed != rules_.epoch && !is_used(at(id)) && !pinned(id) &&
+           (plan_ == nullptr || yields(id));
   }
   /// Whether the sequence has selected it so far, as logs told.
   bool known(ChunkId id) const { return at(id).used >= first_look_; }
@@ -70,6 +70,10 @@ class SlotMap final : public SlotView {
   void set_bar(const PrefetchPlan* plan, float score = 0) {
     plan_ = plan;
     bar_ = score;
+  }
+  /// Selected by the log at hand; what a sequence before this one selected does not count.
+  bool is_used(const Entry& entry) const {
+    return entry.used == rules_.look && entry.used >= first_look_;
   }
   std::int64_t free_slots() const noexcept override { return std::ssize(free_); }
   /// The last is given next.

@@ -286,6 +286,33 @@ BOOST_AUTO_TEST_CASE(S5_S6_sequences_do_not_meet_and_a_closed_one_leaves_nothing
   }
 }
 
+BOOST_AUTO_TEST_CASE(S5_a_sequence_counts_alike_whoever_was_there_before) {
+  for (const StagingMode mode : kModes) {
+    for (const Case& policy : kPolicies) {
+      if (std::string(policy.policy) == Simulator::kChaos) continue;  // it draws on
+      Simulator simulator({}, policy.policy, settings(mode, 9, policy.keys));
+      std::vector<SwapCounters> seen;
+      for (int run = 0; run < 3; ++run) {
+        simulator.staging().settle();
+        const SwapCounters before = ebb::cli::total(simulator.staging().counters());
+        Selector select(12, 6);
+        simulator.open_sequence(0);
+        // A prompt that completes more chunks than there are slots: the first have to go.
+        for (int fed = 0; fed < 80; fed += 8) simulator.step({{0, 8}}, std::ref(select));
+        for (int fed = 80; fed < 200; ++fed) simulator.step({{0, 1}}, std::ref(select));
+        simulator.close_sequence(0);
+        seen.push_back(ebb::cli::total(simulator.staging().counters(), before));
+        seen.back().stall_us = 0;
+      }
+      for (int run = 1; run < 3; ++run) {
+        BOOST_TEST(
+            std::memcmp(&seen[0], &seen[static_cast<std::size_t>(run)], sizeof(SwapCounters)) == 0,
+            policy.name << ", run " << run);
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(wrong_answers_are_refused_counted_and_named_in_few_log_lines) {
   for (const StagingMode mode : kModes) {
     Simulator simulator({}, Simulator::kChaos, settings(mode, 7, "seed = 12\nlies = 0.5"));
