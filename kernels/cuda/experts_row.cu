@@ -98,25 +98,6 @@ __device__ __forceinline__ const uint4* lane_column(const __half* values, int n_
   return reinterpret_cast<const uint4*>(values + (there ? lane / 4 : 0) * n_in) + lane % 4;
 }
 
-/// Asks the L2 cache for the block's share of an expert's down, by one warp: the memory has time to
-/// spare while gates are unpacked.
-__device__ __forceinline__ void ask_for_down(const RowExperts& p, int id) {
-  constexpr int kLine = 128;
-  const std::int64_t blocks = static_cast<std::int64_t>(p.d) * (p.f / Downs::kBlock);
-#pragma unroll
-  for (int field = 0; field < Downs::kFields; ++field) {
-    const int bytes = static_cast<int>(blocks) * Downs::bytes(field);
-    const std::uint8_t* const plane = p.down.plane[field] + id * blocks * Downs::bytes(field);
-    const int share =
-        (bytes / kLine + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x) * kLine;
-    const int begin = static_cast<int>(blockIdx.x) * share, end = min(begin + share, bytes);
-    for (int at = begin + static_cast<int>(threadIdx.x % kWarp) * kLine; at < end;
-         at += kWarp * kLine) {
-      prefetch(plane + at);
-    }
-  }
-}
-
 __global__ void __launch_bounds__(kRowThreads, 1)
     gates_kernel(const __grid_constant__ RowExperts p) {
   extern __shared__ uint4 row_memory[];
@@ -225,10 +206,6 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   };
 #pragma unroll 1
   for (int i = 0; i < GateMemory::kDepth; ++i) issue(i);
-  if (warp < p.n_used) {
-    const int id = __shfl_sync(kAllLanes, id_of_lane, warp);
-    if (is_known(id)) ask_for_down(p, id);
-  }
   const uint4* const column = lane_column(values, p.d, there) + term_of_warp * (kTermValues / 8);
   const std::uint32_t tables = tables_of_lane(memory);
 #pragma unroll 1

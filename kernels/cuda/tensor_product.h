@@ -14,8 +14,8 @@
 // cuts the columns.
 //
 // Kernels that stream weights past a few columns of activations, for steps that are bound by the
-// memory: of one matrix (tensor_stream.cuh), of many pieces (tensor_pieces.cuh). Another forms tiles
-// of many columns (tensor_tile.cuh).
+// memory: of one matrix (tensor_stream.cuh), of many pieces (tensor_pieces.cuh). Another forms
+// tiles of many columns (tensor_tile.cuh).
 
 namespace ebb::cuda {
 
