@@ -1,5 +1,5 @@
-// Scores of all chunks, by the tiles that selection uses too. A tile of keys is decoded once for
-// every row that is a query of the same sequence; there is seldom more than one.
+// Scores of all chunks, by the tiles that selection uses too. A tile of keys is decoded anew for
+// every row: two rows that ask about one sequence are rare.
 
 #include "kernels/cpu/scoring.h"
 

@@ -5,8 +5,7 @@
 //
 // Where the host stages chunk rows, those of the ratio-4 layers are in its pool, and in slots as
 // far as its tables say; whichever of the two a row is read from, its bytes are the same.
-// Selections of a decode step go to its log: layer by layer where the host decides within the step
-// (demand), at once behind the last layer where it learns from them later (zero_copy).
+// Selections of a decode step go to its log (selections.h).
 
 #include <algorithm>
 #include <cmath>
@@ -21,25 +20,16 @@
 #include "kernels/ops/ops.h"
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
+#include "modules/attention_csa/compressor.h"
 #include "modules/attention_csa/random_state.h"
 #include "modules/attention_csa/recorded.h"
+#include "modules/attention_csa/selections.h"
 #include "modules/deepseek4/config.h"
 
 namespace ebb {
 namespace {
 
 using deepseek4::Config;
-
-/// One compressor: of the attention's rows or of the index keys.
-struct Compressor {
-  Weight kv;                    // [c*d, d_model]
-  Weight gate;                  // [c*d, d_model]
-  const float* ape = nullptr;   // [ratio, c*d]
-  const float* norm = nullptr;  // [d]
-  float* state_kv = nullptr;    // [max_sequences, state_rows, c*d]
-  float* state_gate = nullptr;
-  RowStore rows;
-};
 
 struct Layer {
   std::int32_t ratio = 0;
@@ -58,13 +48,6 @@ struct Layer {
   float* kept_hidden = nullptr;        // [max_kept, d_model]
   float* kept_index_q = nullptr;       // [max_kept, n_index_heads, d_index]
   float* kept_index_weight = nullptr;  // [max_kept, n_index_heads]
-};
-
-/// A table of angles for every row of a step, at a fixed distance from the row's own position.
-struct Angles {
-  const double* frequency = nullptr;
-  std::int32_t offset = 0;
-  float* cos_sin = nullptr;
 };
 
 class AttentionCsa final : public Attention {
@@ -152,9 +135,9 @@ class AttentionCsa final : public Attention {
       EBB_ASSIGN(layer.kv_norm, floats(i, "attn_kv_a_norm.weight"));
       EBB_ASSIGN(layer.sink, floats(i, "attn_sinks.weight"));
       if (layer.ratio == 0) continue;
-      EBB_TRY(load_compressor(layer.chunks, i, "attn_compressor_"));
+      EBB_TRY(layer.chunks.load(compute_, loader_, i, "attn_compressor_"));
       if (layer.ratio != 4) continue;
-      EBB_TRY(load_compressor(layer.index, i, "indexer_compressor_"));
+      EBB_TRY(layer.index.load(compute_, loader_, i, "indexer_compressor_"));
       EBB_ASSIGN(layer.index_query, matrix(i, "indexer.attn_q_b.weight"));
       EBB_ASSIGN(layer.index_weight, matrix(i, "indexer.proj.weight"));
     }
@@ -179,7 +162,7 @@ class AttentionCsa final : public Attention {
       layer.ring = row_store(arena, shape, config_.window - 1 + rows, config_.d_head, config_.n_rot,
                              kv_format_, "window rows");
       if (layer.ratio == 0) continue;
-      carve_compressor(layer.chunks, arena, shape, layer.ratio, config_.d_head);
+      layer.chunks.carve(arena, shape, layer.ratio, config_.d_head);
       const std::int64_t n_chunks = (shape.max_context + layer.ratio - 1) / layer.ratio;
       if (layer.ratio == 4) n_chunks_ = n_chunks;
       layer.staged = layer.ratio == 4 && staging_ != nullptr ? n_staged_++ : -1;
@@ -191,7 +174,7 @@ class AttentionCsa final : public Attention {
                                       kv_format_, layer.ratio == 4 ? "csa rows" : "hca rows");
       }
       if (layer.ratio != 4) continue;
-      carve_compressor(layer.index, arena, shape, layer.ratio, config_.d_index);
+      layer.index.carve(arena, shape, layer.ratio, config_.d_index);
       layer.index.rows =
           row_store(arena, shape, n_chunks, config_.d_index, 0, index_format_, "index keys");
       if (layer.is_kept) carve_kept(layer, arena, shape.max_kept);
@@ -217,9 +200,7 @@ class AttentionCsa final : public Attention {
     index_q_ =
         arena.take<float>(rows * config_.n_index_heads * config_.d_index, "attention scratch");
     index_weight_ = arena.take<float>(rows * config_.n_index_heads, "attention scratch");
-    ids_ = arena.take<std::int32_t>(rows * top_k_, "attention scratch");
-    count_ = arena.take<std::int32_t>(rows, "attention scratch");
-    if (n_staged_ > 0) log_ = arena.take<std::int32_t>(n_staged_ * log_values(), "selection log");
+    selections_.carve(arena, rows, top_k_, staging_, n_staged_);
   }
 
   Status plan_step(Ops& ops, const StepView& step) noexcept override {
@@ -256,7 +237,7 @@ class AttentionCsa final : public Attention {
       attend.ratio = layer.ratio;
     }
     if (layer.ratio == 4) {
-      const SelectionLog chosen = selections(layer, step);
+      const SelectionLog chosen = selections_.of(layer.staged, step);
       attend.slots = layer.slots;
       attend.ids = chosen.ids;
       attend.count = chosen.count;
@@ -295,10 +276,10 @@ class AttentionCsa final : public Attention {
         if (layer.ratio == 0) continue;
         const std::int64_t n_chunks = n_tokens / layer.ratio;
         EBB_TRY(random.fill(layer.chunks.rows, sequence, n_chunks, config_.d_head, config_.n_rot));
-        EBB_TRY(fill_compressor(random, layer.chunks, sequence, layer.ratio, config_.d_head));
+        EBB_TRY(layer.chunks.fill(random, sequence));
         if (layer.ratio != 4) continue;
         EBB_TRY(random.fill(layer.index.rows, sequence, n_chunks, config_.d_index, 0));
-        EBB_TRY(fill_compressor(random, layer.index, sequence, layer.ratio, config_.d_index));
+        EBB_TRY(layer.index.fill(random, sequence));
       }
       return ok_status();
     } catch (const std::bad_alloc&) {
@@ -320,14 +301,6 @@ class AttentionCsa final : public Attention {
     return compute_.import_floats(*loader_.tensor(deepseek4::layer_tensor(layer, suffix)));
   }
 
-  Status load_compressor(Compressor& compressor, std::int32_t layer, const std::string& prefix) {
-    EBB_ASSIGN(compressor.kv, matrix(layer, (prefix + "kv.weight").c_str()));
-    EBB_ASSIGN(compressor.gate, matrix(layer, (prefix + "gate.weight").c_str()));
-    EBB_ASSIGN(compressor.ape, floats(layer, prefix + "ape.weight"));
-    EBB_ASSIGN(compressor.norm, floats(layer, prefix + "norm.weight"));
-    return ok_status();
-  }
-
   RowStore row_store(Arena& arena, const SessionShape& shape, std::int64_t n_rows, std::int32_t d,
                      std::int32_t n_rot, RowFormat format, const char* part) const {
     RowStore store;
@@ -337,18 +310,6 @@ class AttentionCsa final : public Attention {
     store.sequence_bytes = n_rows * store.row_bytes;
     store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_sequences, part);
     return store;
-  }
-
-  /// Two series and the previous chunk's tokens for ratio 4; one series for ratio 128.
-  static std::int64_t state_values(std::int32_t ratio, std::int32_t d) {
-    return ratio == 4 ? 2 * ratio * 2 * d : ratio * d;
-  }
-
-  static Status fill_compressor(RandomState& random, const Compressor& compressor,
-                                std::int32_t sequence, std::int32_t ratio, std::int32_t d) {
-    const std::int64_t values = state_values(ratio, d);
-    EBB_TRY(random.fill(compressor.state_kv + sequence * values, values));
-    return random.fill(compressor.state_gate + sequence * values, values);
   }
 
   /// Whoever may choose more chunks than there can be takes all of them.
@@ -402,41 +363,6 @@ class AttentionCsa final : public Attention {
     layer.slots = {staged.slot_of, staged.slots, staged.n_slots * rows.row_bytes};
   }
 
-  /// int32 values of one layer's log: ids, then counts.
-  std::int64_t log_values() const {
-    return std::int64_t{staging_->max_log_rows()} * (std::int64_t{top_k_} + 1);
-  }
-  bool is_logged(const Layer& layer, const StepView& step) const {
-    return layer.staged >= 0 && step.max_rows <= staging_->max_log_rows();
-  }
-  /// Where a layer's selections are in compute memory: scratch, or the twin of its log.
-  SelectionLog selections(const Layer& layer, const StepView& step) const {
-    if (!is_logged(layer, step)) return {ids_, count_};
-    std::int32_t* const ids = log_ + layer.staged * log_values();
-    return {ids, ids + std::int64_t{staging_->max_log_rows()} * top_k_};
-  }
-  /// Hands the selections of a layer to the host.
-  Status plan_log(Ops& ops, const StepView& step, const Layer& layer) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(log_values()) * sizeof(std::int32_t);
-    if (staging_->mode() == StagingMode::zero_copy) {
-      if (layer.staged + 1 < n_staged_) return ok_status();
-      return ops.copy({staging_->log(0).ids, log_, static_cast<std::uint64_t>(n_staged_) * bytes});
-    }
-    EBB_TRY(ops.copy({staging_->log(layer.staged).ids, selections(layer, step).ids, bytes}));
-    EBB_TRY(ops.host_call({[](void* staging, std::int32_t staged) noexcept {
-                             static_cast<Staging*>(staging)->resolve(staged);
-                           },
-                           staging_, layer.staged}));
-    return ops.move_rows({staging_->layer_moves(layer.staged)});
-  }
-
-  static void carve_compressor(Compressor& compressor, Arena& arena, const SessionShape& shape,
-                               std::int32_t ratio, std::int32_t d) {
-    const std::int64_t values = state_values(ratio, d);
-    compressor.state_kv = arena.take<float>(shape.max_sequences * values, "compressor state");
-    compressor.state_gate = arena.take<float>(shape.max_sequences * values, "compressor state");
-  }
-
   Status plan_chunks(Ops& ops, const StepView& step, const Layer& layer, const AttentionIo& io) {
     const bool is_csa = layer.ratio == 4;
     MatmulArgs project{};
@@ -454,14 +380,13 @@ class AttentionCsa final : public Attention {
     }
     EBB_TRY(ops.matmul(project));
     const Angles& angles = is_csa ? csa_angles_ : hca_angles_;
-    CompressArgs chunks = compress_args(step, layer.chunks, layer.ratio, config_.d_head,
-                                        scratch_kv_, scratch_gate_, angles, kv_rounding_);
+    CompressArgs chunks =
+        layer.chunks.args(step, config_, scratch_kv_, scratch_gate_, angles, kv_rounding_);
     chunks.slots = layer.slots;
     EBB_TRY(ops.compress(chunks));
     if (!is_csa) return ok_status();
-    EBB_TRY(ops.compress(compress_args(step, layer.index, layer.ratio, config_.d_index,
-                                       scratch_index_kv_, scratch_index_gate_, angles,
-                                       index_rounding_)));
+    EBB_TRY(ops.compress(layer.index.args(step, config_, scratch_index_kv_, scratch_index_gate_,
+                                          angles, index_rounding_)));
     MatmulArgs query{};
     query.n_rows = step.n_rows;
     query.max_rows = step.max_rows;
@@ -483,36 +408,14 @@ class AttentionCsa final : public Attention {
     select.ratio = layer.ratio;
     select.top_k = top_k_;
     select.allowed = allowed_;
-    const SelectionLog chosen = selections(layer, step);
+    const SelectionLog chosen = selections_.of(layer.staged, step);
     select.ids = chosen.ids;
     select.count = chosen.count;
     EBB_TRY(ops.select(select));
     if (!recorded_.empty() && step.max_rows <= max_sequences_) {
       EBB_TRY(recorded_.plan(ops, step, layer.ordinal, chosen.ids, chosen.count));
     }
-    return is_logged(layer, step) ? plan_log(ops, step, layer) : ok_status();
-  }
-
-  CompressArgs compress_args(const StepView& step, const Compressor& compressor, std::int32_t ratio,
-                             std::int32_t d, const float* kv, const float* gate,
-                             const Angles& angles, Rounding rounding) const {
-    CompressArgs args{};
-    args.step = step;
-    args.kv = kv;
-    args.gate = gate;
-    args.ape = compressor.ape;
-    args.state_kv = compressor.state_kv;
-    args.state_gate = compressor.state_gate;
-    args.ratio = ratio;
-    args.d = d;
-    args.overlap = ratio == 4 ? 1 : 0;
-    args.norm_weight = compressor.norm;
-    args.eps = config_.rms_eps;
-    args.cos_sin = angles.cos_sin;
-    args.n_pairs = config_.n_rot / 2;
-    args.rounding = rounding;
-    args.rows = compressor.rows;
-    return args;
+    return selections_.plan_log(ops, step, layer.staged);
   }
 
   Host& host_;
@@ -548,9 +451,7 @@ class AttentionCsa final : public Attention {
   float* scratch_index_gate_ = nullptr;  // [rows, 2 * d_index]
   float* index_q_ = nullptr;             // [rows, n_index_heads, d_index]
   float* index_weight_ = nullptr;        // [rows, n_index_heads]
-  std::int32_t* ids_ = nullptr;          // [rows, top_k]
-  std::int32_t* count_ = nullptr;        // [rows]
-  std::int32_t* log_ = nullptr;          // [n_staged, log_values()]: ids [log rows, top_k], counts
+  Selections selections_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <functional>
 
 #include "kernels/ops/ops.h"
 

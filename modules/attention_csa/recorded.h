@@ -20,14 +20,15 @@ namespace ebb {
 class RecordedSelections {
  public:
   RecordedSelections() = default;  ///< none
-  /// Errors: not_found, invalid_argument for what is no such file or has another top_k.
+  /// Errors: not_found; invalid_argument for what is no such file; incompatible for another top_k.
   static Result<RecordedSelections> read(const std::string& path, std::int32_t top_k);
 
   bool empty() const { return n_layers_ == 0; }
   void carve(Arena& arena);
-  /// Errors: a chunk beyond n_chunks; device.
+  /// Errors: a chunk beyond n_chunks; device.   Thread: [startup], after carve
   Status upload(Compute& compute, std::int64_t n_chunks) const;
-  /// Overwrites what `layer` (among the CSA layers) has selected.
+  /// Records: overwrites what `layer` (among the CSA layers) has selected, ids [rows, top_k] and
+  /// count [rows] in compute memory.   Thread: [startup]
   Status plan(Ops& ops, const StepView& step, std::int32_t layer, std::int32_t* ids,
               std::int32_t* count) const;
 

@@ -144,8 +144,7 @@ class MemoryFlash final : public Memory {
       rows_.resize(scorers_.size());
     } catch (const std::bad_alloc&) {
       return make_error(Errc::out_of_memory,
-                        "memory_flash: no host memory for forecasts of %lld "
-                        "chunks",
+                        "memory_flash: no host memory for forecasts of %lld chunks",
                         static_cast<long long>(n_chunks_));
     }
     return true;

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "tests/engine/harness.h"
+#include "tests/worst.h"
 
 namespace {
 
@@ -36,8 +37,7 @@ std::vector<float> read_floats(const fs::path& path) {
 double max_difference(std::span<const float> got, std::span<const float> want) {
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double difference = std::fabs(static_cast<double>(got[i]) - want[i]);
-    if (!(difference <= worst)) worst = difference;  // NaN is the worst of all
+    worst = ebb::test::worse(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
   }
   return worst;
 }
@@ -102,7 +102,7 @@ void check_plain(const Oracle& oracle, const std::string& manifest, std::size_t 
     const auto row = prompt["row"].get<std::size_t>();
     for (const std::vector<float>* reference : {&oracle.last, &oracle.last_fp64}) {
       const double difference = max_difference(rows.back(), oracle.row(*reference, row));
-      worst = std::max(worst, difference);
+      worst = ebb::test::worse(worst, difference);
       judge.expect(difference <= tolerance,
                    name + ": last logits differ by " + std::to_string(difference));
     }

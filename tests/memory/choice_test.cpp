@@ -1,4 +1,4 @@
-// How scores become a kept set, against the definitions spelled out chunk by chunk.
+// How scores become a resident set, against the definitions spelled out chunk by chunk.
 
 #define BOOST_TEST_MODULE memory_choice
 #define BOOST_TEST_DYN_LINK

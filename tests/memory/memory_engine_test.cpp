@@ -5,31 +5,29 @@
 #define BOOST_TEST_DYN_LINK
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
-#include <cstring>
 #include <random>
-#include <set>
 
-#include "tests/engine/harness.h"
+#include "tests/staging/swapping.h"
 
 namespace {
 
 using ebb::Engine;
 using ebb::Forecast;
 using ebb::StepRow;
+using ebb::test::feed_together;
 using ebb::test::open_engine;
+using ebb::test::Overrides;
+using ebb::test::random_tokens;
 using ebb::test::require;
+using ebb::test::Rows;
+using ebb::test::same_bits;
+using ebb::test::swapping;
 using ebb::test::synthetic_manifest;
-using Rows = std::vector<std::vector<float>>;
-using Overrides = std::vector<std::string>;
+using ebb::test::operator+;
 using Ids = std::vector<std::int32_t>;
 
 constexpr std::int64_t kContext = 200;  // 50 chunks; the tiny model selects 8
 const Overrides kSizes = {"engine.max_context=200", "engine.prefill_chunk=64"};
-
-Overrides operator+(Overrides a, const Overrides& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 Overrides memory(const std::string& mode, const std::string& scorer, std::int64_t interval = 16) {
   return {"memory.module=memory_flash",
@@ -39,24 +37,6 @@ Overrides memory(const std::string& mode, const std::string& scorer, std::int64_
           "memory.recent_tokens=8",
           "memory.sink_tokens=4",
           "memory.scorer=[{module=\"" + scorer + "\"}]"};
-}
-Overrides swapping(const std::string& policy, const std::string& mode, std::int64_t slots) {
-  return {"swap.module=" + policy, "swap.staging=" + mode, "swap.slots=" + std::to_string(slots)};
-}
-
-Ids random_tokens(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  Ids tokens(n);
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 320);
-  return tokens;
-}
-
-bool same_bits(const Rows& a, const Rows& b) {
-  if (a.size() != b.size() || a.empty()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
-  }
-  return true;
 }
 
 /// Feeds a prompt in steps of `chunk`, then the rest token by token; logits from the prompt's last
@@ -200,6 +180,26 @@ BOOST_AUTO_TEST_CASE(F7_forecasts_come_every_interval_and_take_effect_two_steps_
   BOOST_TEST(witness.forecasts[0].kept.size() == 7U);
 }
 
+BOOST_AUTO_TEST_CASE(F6_first_and_recent_tokens_are_rounded_up_to_whole_chunks) {
+  struct Case {
+    int sink_tokens, recent_tokens;
+    Ids kept;  // of 25 chunks, where the budget is less than the forced ones
+  };
+  for (const Case& c : {Case{1, 1, {0, 24}}, Case{4, 4, {0, 24}}, Case{5, 9, {0, 1, 22, 23, 24}},
+                        Case{0, 3, {24}}, Case{6, 0, {0, 1}}}) {
+    const auto engine = open_engine(
+        synthetic_manifest(),
+        kSizes + memory("exact", "scorer_random", 1000) + swapping("swap_lru", "zero_copy", 9) +
+            Overrides{"memory.budget=0", "memory.sink_tokens=" + std::to_string(c.sink_tokens),
+                      "memory.recent_tokens=" + std::to_string(c.recent_tokens)});
+    Witness witness(*engine);
+    feed(*engine, random_tokens(104, 9), 100, 64);
+    BOOST_TEST_REQUIRE(witness.forecasts.size() == 1U);
+    BOOST_TEST(witness.forecasts[0].n == 25U);
+    BOOST_TEST(witness.forecasts[0].kept == c.kept, boost::test_tools::per_element());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(bounded_selects_kept_and_new_chunks_only) {
   const Ids tokens = random_tokens(kContext, 4);
   const auto engine =
@@ -262,38 +262,15 @@ BOOST_AUTO_TEST_CASE(S5_sequences_in_one_step_equal_their_solo_runs) {
     want.push_back(feed(*open_engine(synthetic_manifest(), how), prompts[i], 40 + 7 * i, 64));
   }
   const auto engine = open_engine(synthetic_manifest(), how + Overrides{"engine.max_sequences=2"});
-  std::vector<Rows> got(4);
-  std::vector<std::size_t> fed(4, 0);
-  std::vector<std::int32_t> sequence(4, -1);
   std::mt19937 random(6);
-  for (std::size_t done = 0, next = 0; done < 4;) {
-    std::vector<StepRow> rows;
-    std::vector<std::size_t> owner;
-    for (std::size_t k = 0; k < next; ++k) {
-      if (sequence[k] < 0 || random() % 3 == 0) continue;
-      const std::size_t prompt = 40 + 7 * k;
-      const std::size_t n = fed[k] < prompt ? std::min<std::size_t>(11, prompt - fed[k]) : 1;
-      for (std::size_t i = 0; i < n; ++i) {
-        const bool wants = fed[k] + 1 >= prompt;
-        rows.push_back({sequence[k], prompts[k][fed[k]++], wants});
-        if (wants) owner.push_back(k);
-      }
-    }
-    if (!rows.empty()) require(engine->step(rows));
-    for (std::size_t i = 0; i < owner.size(); ++i) {
-      const auto logits = require(engine->logits(static_cast<std::int32_t>(i)));
-      got[owner[i]].emplace_back(logits.begin(), logits.end());
-    }
-    for (std::size_t k = 0; k < next; ++k) {
-      if (sequence[k] < 0 || fed[k] < prompts[k].size()) continue;
-      engine->close_sequence(sequence[k]);
-      sequence[k] = -1;
-      ++done;
-    }
-    if (next < 4) {
-      if (const auto opened = engine->open_sequence()) sequence[next++] = *opened;
-    }
-  }
+  const auto prompt_of = [](std::size_t k) { return 40 + 7 * k; };
+  const std::vector<Rows> got = feed_together(
+      *engine, prompts,
+      [&](std::size_t k, std::size_t fed) -> std::size_t {
+        if (random() % 3 == 0) return 0;
+        return fed < prompt_of(k) ? std::min<std::size_t>(11, prompt_of(k) - fed) : 1;
+      },
+      [&](std::size_t k, std::size_t at) { return at + 1 >= prompt_of(k); });
   for (std::size_t k = 0; k < 4; ++k) BOOST_TEST(same_bits(want[k], got[k]), "sequence " << k);
 }
 

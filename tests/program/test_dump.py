@@ -210,6 +210,8 @@ class Dump(ProgramTest):
                             self.write("file", ""))
         self.expect_refused("no/folder", "dump", manifest, "-i", good, "-o",
                             self.path("no/folder"))
+        self.expect_refused("cannot make the folder: File name too long", "dump", manifest, "-i",
+                            good, "-o", self.path("x" * 300))
 
     def test_an_interrupted_dump_keeps_whole_documents_and_says_so(self):
         lines = [{"id": f"d{i}", "tokens": [(j * 7) % 300 for j in range(500)]} for i in range(200)]

@@ -15,6 +15,7 @@
 #include "modules/loader_gguf/gguf_loader.h"
 #include "tests/reference/model.h"
 #include "tests/reference/model_file.h"
+#include "tests/worst.h"
 
 // The reference model against logits of two other implementations (tests/data/README.md): a numpy
 // model in double, which it must equal to the rounding of the stored f32, and libllama in f32.
@@ -60,7 +61,7 @@ inline double largest_difference(const Vector& logits, const std::vector<float>&
   BOOST_REQUIRE_GE(rows.size(), (row + 1) * logits.size());
   double worst = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    worst = std::max(worst, std::fabs(logits[i] - rows[row * logits.size() + i]));
+    worst = test::worse(worst, std::fabs(logits[i] - rows[row * logits.size() + i]));
   }
   return worst;
 }

@@ -6,6 +6,7 @@
 #include "tests/core/support.h"
 #include "tests/engine/harness.h"
 #include "tests/scorers/retriever.h"
+#include "tests/worst.h"
 
 // scorer_flashmemory in a whole engine: what a forecast says is what the reference makes of the
 // vectors and keys that an engine without scorers holds at the same token.
@@ -132,8 +133,8 @@ BOOST_AUTO_TEST_CASE(forecasts_of_an_engine_are_those_of_the_reference) {
       BOOST_TEST_REQUIRE(listener.scores[f].size() == want[f].size());
       double worst = 0;
       for (std::size_t c = 0; c < want[f].size(); ++c) {
-        worst = std::max(
-            worst, std::fabs(listener.scores[f][c] - want[f][c]) / (1 + std::fabs(want[f][c])));
+        worst = worse(worst,
+                      std::fabs(listener.scores[f][c] - want[f][c]) / (1 + std::fabs(want[f][c])));
       }
       BOOST_TEST(worst <= 1e-4, variant.front() << ", forecast " << f << ": " << worst);
     }

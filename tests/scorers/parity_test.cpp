@@ -6,6 +6,7 @@
 #include "kernels/numeric.h"
 #include "kernels/rope.h"
 #include "tests/scorers/bench.h"
+#include "tests/worst.h"
 
 // scorer_flashmemory against the reference of this folder, over a made-up attention.
 
@@ -72,9 +73,8 @@ void compare(const float* got, const std::vector<double>& want, std::int64_t str
   double worst = 0, worst_score = 0;
   std::size_t best = 0, best_wanted = 0;
   for (std::size_t c = 0; c < want.size(); ++c) {
-    const double error = std::fabs(got[c] - want[c]) / (1 + std::fabs(want[c]));
-    if (!(error <= worst)) worst = std::isfinite(error) ? error : HUGE_VAL;
-    worst_score = std::max(worst_score, std::fabs(sigmoid(got[c]) - sigmoid(want[c])));
+    worst = worse(worst, std::fabs(got[c] - want[c]) / (1 + std::fabs(want[c])));
+    worst_score = worse(worst_score, std::fabs(sigmoid(got[c]) - sigmoid(want[c])));
     if (got[c] > got[best]) best = c;
     if (want[c] > want[best_wanted]) best_wanted = c;
   }

@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <cstring>
 
+#include "tests/core/support.h"
 #include "tests/engine/harness.h"
 #include "tools/trace/recorded_selections.h"
 #include "tools/trace/writer.h"
@@ -16,20 +17,11 @@ using ebb::StepRow;
 using ebb::test::open_engine;
 using ebb::test::require;
 using ebb::test::synthetic_manifest;
+using ebb::test::TempFolder;
 using Ids = std::vector<std::int32_t>;
 using Overrides = std::vector<std::string>;
 
 constexpr std::uint32_t kLayers = 2, kSteps = 5, kTopK = 8;
-
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    char name[] = "/tmp/ebb-recorded-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string operator/(const char* name) const { return (path / name).string(); }
-};
 
 /// Row of layer and step: `step + 1` chunks from `layer` on, two apart.
 Ids chosen(std::uint32_t layer, std::uint32_t step) {
@@ -61,20 +53,43 @@ std::string file_text() {
   return text;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
 Overrides with(const std::string& path) {
   return {"engine.max_context=200", "engine.prefill_chunk=64", "swap.module=swap_lru",
           "swap.staging=zero_copy", "swap.slots=12",           "attention.selections=" + path};
 }
 
+/// A prompt of 42 tokens and three steps of one row.
+void write_trace(const std::string& trace, std::uint64_t max_context) {
+  ebb::trace::Header header;
+  header.n_layers = 1;
+  header.max_sequences = 1;
+  header.max_rows = 64;
+  header.top_k = 4;
+  header.ratio = 4;
+  header.max_context = max_context;
+  header.row_bytes = 8;
+  header.slots = 6;
+  header.staging = 2;
+  header.policy = "swap_lru";
+  ebb::trace::Writer writer = require(ebb::trace::Writer::create(trace, header));
+  require(writer.open(0));
+  Ids prompt(42), sequence(42, 0);
+  for (std::int32_t i = 0; i < 42; ++i) prompt[static_cast<std::size_t>(i)] = i;
+  require(writer.step(prompt, sequence));
+  const std::vector<Ids> rows = {{1, 5}, {1, 9, 10}, {2, 5, 10}};
+  for (std::int32_t i = 0; i < 3; ++i) {
+    const Ids pos{42 + i}, seq{0};
+    require(writer.step(pos, seq));
+    require(writer.selected(0, 0, rows[static_cast<std::size_t>(i)]));
+  }
+  require(writer.close(0));
+  require(writer.end({}));
+}
+
 }  // namespace
 
-BOOST_FIXTURE_TEST_CASE(decode_selects_what_the_file_says, Folder) {
-  const std::string path = *this / "a.selections";
-  write(path, file_text());
+BOOST_FIXTURE_TEST_CASE(decode_selects_what_the_file_says, TempFolder) {
+  const std::string path = write("a.selections", file_text());
   const auto engine = open_engine(synthetic_manifest(), with(path));
   const std::int32_t sequence = require(engine->open_sequence());
   require(engine->prefill(sequence, Ids(100, 7)));
@@ -91,7 +106,7 @@ BOOST_FIXTURE_TEST_CASE(decode_selects_what_the_file_says, Folder) {
   }
 }
 
-BOOST_FIXTURE_TEST_CASE(what_is_no_such_file_is_refused, Folder) {
+BOOST_FIXTURE_TEST_CASE(what_is_no_such_file_is_refused, TempFolder) {
   const std::string path = *this / "a.selections";
   const auto refusal = [&] {
     try {
@@ -108,64 +123,53 @@ BOOST_FIXTURE_TEST_CASE(what_is_no_such_file_is_refused, Folder) {
   expect("cannot be read");
   const std::string good = file_text();
   for (const std::size_t n : {std::size_t{0}, std::size_t{19}}) {
-    write(path, good.substr(0, n));
+    write("a.selections", good.substr(0, n));
     expect("too short");
   }
-  write(path, good.substr(0, good.size() - 1));
+  write("a.selections", good.substr(0, good.size() - 1));
   expect("its size is not that of its header");
-  write(path, good + "x");
+  write("a.selections", good + "x");
   expect("its size is not that of its header");
   const auto changed = [&good](std::size_t at, std::int32_t value) {
     std::string text = good;
     std::memcpy(text.data() + at, &value, 4);
     return text;
   };
-  write(path, "X" + good.substr(1));
+  write("a.selections", "X" + good.substr(1));
   expect("no file of selections");
-  write(path, changed(16, 9));
+  write("a.selections", changed(16, 9));
   expect("rows of 9 chunks; the model selects 8");
   for (const std::int32_t n : {0, -1, 1 << 30}) {
-    write(path, changed(8, n));
+    write("a.selections", changed(8, n));
     expect("a size that cannot be");
   }
-  write(path, changed(good.size() - 4, 9));
+  write("a.selections", changed(good.size() - 4, 9));
   expect("a count beyond the row");
-  write(path, changed(20, -1));
+  write("a.selections", changed(20, -1));
   expect("a negative chunk");
-  write(path, changed(20 + 4 * kTopK, 2));  // the second row's first is no less than its second
+  // The second row's first is no less than its second.
+  write("a.selections", changed(20 + 4 * kTopK, 2));
   expect("do not ascend");
-  write(path, changed(20 + 4 * kTopK + 4, 50));
+  write("a.selections", changed(20 + 4 * kTopK + 4, 50));
   expect("chunk 50; max_context has 50");
 }
 
-BOOST_FIXTURE_TEST_CASE(an_export_spreads_chunks_and_goes_back_and_forth, Folder) {
+BOOST_FIXTURE_TEST_CASE(an_export_of_more_than_a_file_holds_is_refused, TempFolder) {
   const std::string trace = *this / "t.trace", out = *this / "t.selections";
-  ebb::trace::Header header;
-  header.n_layers = 1;
-  header.max_sequences = 1;
-  header.max_rows = 64;
-  header.top_k = 4;
-  header.ratio = 4;
-  header.max_context = 200;
-  header.row_bytes = 8;
-  header.slots = 6;
-  header.staging = 2;
-  header.policy = "swap_lru";
-  {
-    ebb::trace::Writer writer = require(ebb::trace::Writer::create(trace, header));
-    require(writer.open(0));
-    Ids prompt(42), sequence(42, 0);
-    for (std::int32_t i = 0; i < 42; ++i) prompt[static_cast<std::size_t>(i)] = i;
-    require(writer.step(prompt, sequence));
-    const std::vector<Ids> rows = {{1, 5}, {1, 9, 10}, {2, 5, 10}};
-    for (std::int32_t i = 0; i < 3; ++i) {
-      const Ids pos{42 + i}, seq{0};
-      require(writer.step(pos, seq));
-      require(writer.selected(0, 0, rows[static_cast<std::size_t>(i)]));
-    }
-    require(writer.close(0));
-    require(writer.end({}));
+  write_trace(trace, 1 << 22);  // 2^20 chunks
+  for (const std::int32_t spread : {2048, 4096}) {
+    const auto size = ebb::trace::export_selections(trace, out, spread, false);
+    BOOST_TEST_REQUIRE(!size.has_value());
+    BOOST_TEST((size.error().code == ebb::Errc::invalid_argument));
+    BOOST_TEST(size.error().message.find("spread them less") != std::string::npos);
+    BOOST_TEST(!std::filesystem::exists(out));
   }
+  BOOST_TEST(ebb::trace::export_selections(trace, out, 1024, false).has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(an_export_spreads_chunks_and_goes_back_and_forth, TempFolder) {
+  const std::string trace = *this / "t.trace", out = *this / "t.selections";
+  write_trace(trace, 200);
   const auto size = require(ebb::trace::export_selections(trace, out, 2, false));
   BOOST_TEST(size.n_layers == 1U);
   BOOST_TEST(size.n_steps == 4U);

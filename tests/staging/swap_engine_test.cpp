@@ -17,6 +17,7 @@ using ebb::Engine;
 using ebb::StepRow;
 using ebb::SwapCounters;
 using ebb::test::feed;
+using ebb::test::feed_together;
 using ebb::test::open_engine;
 using ebb::test::Overrides;
 using ebb::test::random_tokens;
@@ -86,38 +87,14 @@ BOOST_AUTO_TEST_CASE(S5_sequences_in_one_step_equal_their_solo_runs) {
       const auto engine = open_engine(
           synthetic_manifest(),
           kSizes + swapping(policy, mode, 9) + Overrides{"engine.max_sequences=2"}, true);
-      std::vector<Rows> got(4);
-      std::vector<std::size_t> fed(4, 0);
-      std::vector<std::int32_t> sequence(4, -1);
       std::mt19937 random(3);
-      for (std::size_t done = 0, next = 0; done < 4;) {
-        std::vector<StepRow> rows;
-        std::vector<std::size_t> owner;
-        for (std::size_t k = 0; k < next; ++k) {
-          if (sequence[k] < 0) continue;
-          // One row each, two of one (both are logged), or a bite of the prompt.
-          const std::size_t bite = std::array<std::size_t, 6>{1, 1, 1, 0, 2, 11}[random() % 6];
-          for (std::size_t i = 0; i < bite && fed[k] < prompts[k].size(); ++i) {
-            rows.push_back({sequence[k], prompts[k][fed[k]++], true});
-            owner.push_back(k);
-          }
-        }
-        if (!rows.empty()) require(engine->step(rows));
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-          const auto logits = require(engine->logits(static_cast<std::int32_t>(i)));
-          got[owner[i]].emplace_back(logits.begin(), logits.end());
-        }
-        for (std::size_t k = 0; k < next; ++k) {
-          if (sequence[k] < 0 || fed[k] < prompts[k].size()) continue;
-          engine->close_sequence(sequence[k]);
-          sequence[k] = -1;
-          ++done;
-        }
-        if (next < 4) {
-          const auto opened = engine->open_sequence();
-          if (opened) sequence[next++] = *opened;
-        }
-      }
+      // One row each, two of one (both are logged), or a bite of the prompt.
+      const std::vector<Rows> got = feed_together(
+          *engine, prompts,
+          [&random](std::size_t, std::size_t) {
+            return std::array<std::size_t, 6>{1, 1, 1, 0, 2, 11}[random() % 6];
+          },
+          [](std::size_t, std::size_t) { return true; });
       for (std::size_t k = 0; k < 4; ++k) {
         BOOST_TEST(same_bits(want[k], got[k]), policy << ' ' << mode << ", sequence " << k);
       }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -81,6 +82,46 @@ inline Rows feed(Engine& engine, std::span<const std::int32_t> tokens, std::size
   }
   engine.close_sequence(sequence);
   return all;
+}
+
+/// Logits by prompt, of the tokens that `wants(prompt, place)` names: all prompts run in one
+/// engine, each as soon as there is room for it. `bite(prompt, n_fed)` says how many of its tokens
+/// are in the next step, as far as there are so many; it may say 0.
+inline std::vector<Rows> feed_together(
+    Engine& engine, const std::vector<std::vector<std::int32_t>>& prompts,
+    const std::function<std::size_t(std::size_t, std::size_t)>& bite,
+    const std::function<bool(std::size_t, std::size_t)>& wants) {
+  const std::size_t n = prompts.size();
+  std::vector<Rows> got(n);
+  std::vector<std::size_t> fed(n, 0);
+  std::vector<std::int32_t> sequence(n, -1);
+  for (std::size_t done = 0, next = 0; done < n;) {
+    std::vector<StepRow> rows;
+    std::vector<std::size_t> owner;
+    for (std::size_t k = 0; k < next; ++k) {
+      if (sequence[k] < 0) continue;
+      const std::size_t end = std::min(fed[k] + bite(k, fed[k]), prompts[k].size());
+      for (; fed[k] < end; ++fed[k]) {
+        rows.push_back({sequence[k], prompts[k][fed[k]], wants(k, fed[k])});
+        if (rows.back().wants_logits) owner.push_back(k);
+      }
+    }
+    if (!rows.empty()) require(engine.step(rows));
+    for (std::size_t i = 0; i < owner.size(); ++i) {
+      const auto logits = require(engine.logits(static_cast<std::int32_t>(i)));
+      got[owner[i]].emplace_back(logits.begin(), logits.end());
+    }
+    for (std::size_t k = 0; k < next; ++k) {
+      if (sequence[k] < 0 || fed[k] < prompts[k].size()) continue;
+      engine.close_sequence(sequence[k]);
+      sequence[k] = -1;
+      ++done;
+    }
+    if (next < n) {
+      if (const auto opened = engine.open_sequence()) sequence[next++] = *opened;
+    }
+  }
+  return got;
 }
 
 }  // namespace ebb::test

@@ -288,15 +288,12 @@ void add_ab(CLI::App& app, int& status) {
                     "Fail (status 1) unless all tokens are equal between sides and rounds");
   command->add_flag("-v,--verbose", args->verbose, "Show what the modules have to say, on stderr");
   command->footer(
-      "A round runs the prompts on one side, then on the other: AB BA BA AB ... (ABBA BAAB), "
-      "after\n"
-      "one round that is not timed. Each prompt of a round gives a ratio of B to A; a round is "
-      "the\n"
-      "mean of their logarithms, and the 95 % interval is over rounds. One round supports no "
-      "claim\n"
-      "and gets no interval. A sign test looks for drift of A itself; tokens are compared prompt "
-      "by\n"
-      "prompt. Other tokens are no error unless --require-equal says so.\n"
+      "A round runs the prompts on one side, then on the other: AB BA BA AB ... (ABBA BAAB),\n"
+      "after one round that is not timed. Each prompt of a round gives a ratio of B to A; a round\n"
+      "is the mean of their logarithms, and the 95 % interval is over rounds. One round supports "
+      "no\n"
+      "claim and gets no interval. A sign test looks for drift of A itself; tokens are compared\n"
+      "prompt by prompt. Other tokens are no error unless --require-equal says so.\n"
       "\n"
       "A prompt that a side cannot serve is left out on both (status 1). Ctrl-C reports the "
       "rounds\n"

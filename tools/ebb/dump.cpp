@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <variant>
@@ -44,9 +45,10 @@ struct Document {
 class DumpFolder {
  public:
   static Result<DumpFolder> create(const std::string& path) {
-    std::error_code error;
+    std::error_code error, unknown;
     const bool is_new = std::filesystem::create_directory(path, error);
-    if (std::filesystem::exists(path) && !std::filesystem::is_directory(path)) {
+    const std::filesystem::file_status facts = std::filesystem::status(path, unknown);
+    if (std::filesystem::exists(facts) && !std::filesystem::is_directory(facts)) {
       return make_error(Errc::invalid_argument, "%s: not a folder", printable(path).c_str());
     }
     if (error) {

@@ -234,10 +234,9 @@ void add_replay(CLI::App& app, int& status) {
                     "Fail (status 1) if a replay of the run itself has other counters than it had");
   command->add_flag("-v,--verbose", args->verbose, "Show what modules have to say, on stderr");
   command->footer(
-      "The bound is the number of misses that no policy can go below without prefetching: "
-      "Belady's\n"
-      "choice with the future known (demand), or the least that reading misses in place allows\n"
-      "(zero_copy). `over` is how far a policy is above it.\n"
+      "The bound is the number of misses that no policy can go below without prefetching:\n"
+      "Belady's choice with the future known (demand), or the least that reading misses in place\n"
+      "allows (zero_copy). `over` is how far a policy is above it.\n"
       "\n"
       "Example:\n"
       "  ebb replay run.trace --policy swap_lru --policy swap_adaptive --slots 64,128,256");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <system_error>
 #include <vector>
@@ -12,13 +13,15 @@
 namespace ebb::trace {
 namespace {
 
+constexpr std::uint64_t kMaxValues = std::uint64_t{1} << 28;  // that a reader of the file takes
+
 /// By step, then layer.
 struct Steps {
   std::vector<std::vector<std::vector<std::int32_t>>> ids;
   std::int32_t n_first = 0;  // chunks that were complete in the first of them
 };
 
-Result<Steps> read_steps(Reader& reader) {
+Result<Steps> read_steps(Reader& reader, const std::string& trace) {
   const Header& header = reader.header();
   Steps steps;
   std::int32_t sequence = -1;
@@ -42,7 +45,8 @@ Result<Steps> read_steps(Reader& reader) {
   }
   if (steps.ids.size() < 2) {
     return make_error(Errc::invalid_argument,
-                      "fewer than two steps in which the first sequence was alone");
+                      "%s: fewer than two steps in which the first sequence was alone",
+                      printable(trace).c_str());
   }
   return steps;
 }
@@ -69,10 +73,19 @@ Error cannot(const std::string& path, const char* what, Errc code) {
 Result<RecordedSize> export_selections(const std::string& trace, const std::string& to,
                                        std::int32_t spread, bool recover) {
   EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
-  EBB_ASSIGN(const Steps steps, read_steps(reader));
+  EBB_ASSIGN(const Steps steps, read_steps(reader, trace));
   const std::size_t n = steps.ids.size();
   const RecordedSize size{reader.header().n_layers, static_cast<std::uint32_t>(2 * n - 2),
                           reader.header().top_k * static_cast<std::uint32_t>(spread)};
+  const std::uint64_t n_rows = std::uint64_t{size.n_layers} * size.n_steps;
+  if (n_rows > kMaxValues / (std::uint64_t{size.top_k} + 1) ||
+      reader.header().n_chunks() * static_cast<std::uint64_t>(spread) > INT32_MAX) {
+    return make_error(Errc::invalid_argument,
+                      "%s: %llu rows of %u chunks, spread over %llu, are more than a file of "
+                      "selections holds: spread them less, or record fewer steps",
+                      printable(trace).c_str(), static_cast<unsigned long long>(n_rows), size.top_k,
+                      static_cast<unsigned long long>(reader.header().n_chunks()) * spread);
+  }
   std::vector<std::int32_t> values, counts;
   for (std::uint32_t layer = 0; layer < size.n_layers; ++layer) {
     for (std::size_t step = 0; step < size.n_steps; ++step) {

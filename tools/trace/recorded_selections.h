@@ -7,6 +7,7 @@
 
 namespace ebb::trace {
 
+/// What a file of selections holds: rows by layer and step, and chunks of a row at most.
 struct RecordedSize {
   std::uint32_t n_layers = 0, n_steps = 0, top_k = 0;
 };
@@ -16,7 +17,7 @@ struct RecordedSize {
 /// trace stands for `spread` neighbours: a small model's selections become those of a model that
 /// selects `spread` times as many, of a context `spread` times as long. The steps go forwards, then
 /// backwards, so that nothing jumps where the file begins anew.
-/// Errors: invalid_argument if there are fewer than two such steps; io.
+/// Errors: invalid_argument if there are fewer than two such steps, or more than a file holds; io.
 Result<RecordedSize> export_selections(const std::string& trace, const std::string& to,
                                        std::int32_t spread, bool recover);
 
