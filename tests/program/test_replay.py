@@ -55,8 +55,10 @@ class Replay(ProgramTest):
                     result = self.expect(0, "replay", trace, "--verify", "--no-bound")
                     self.assertIn("equal to the run", result.out)
                     row, = self.rows(trace, "--no-bound")
-                    self.assertGreater(row["prefetched"], 0)
-                    self.assertGreater(row["prefetch_used"], 0)
+                    # With zero_copy, these two have promoted what a layer selected before already.
+                    if staging == "demand" or module == "swap_score":
+                        self.assertGreater(row["prefetched"], 0)
+                        self.assertGreater(row["prefetch_used"], 0)
                     self.assertEqual(row["prefetched"],
                                      row["prefetch_used"] + row["prefetch_wasted"])
                     for name in ("misses", "prefetched", "evictions"):
