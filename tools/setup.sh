@@ -22,7 +22,6 @@ if ((${#missing[@]} == 0)); then
   exit 0
 fi
 
-echo "setup: installing ${missing[*]}"
 as_root=()
 if ((EUID != 0)); then
   command -v sudo > /dev/null || {
@@ -31,6 +30,7 @@ if ((EUID != 0)); then
   }
   as_root=(sudo)
 fi
+echo "setup: installing ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
   "${missing[@]}"
