@@ -15,9 +15,10 @@ The last two are lines with "answers", of which each must be in the output. Afte
 
 A prompt has at most as many tokens as --lengths says. With --manifest, `ebb` counts them with the
 model's tokenizer, and prompts come within a twentieth of the length; without, they are taken from
-bytes, --bytes-per-token (3.7 is what prose has with the bundled model's tokenizer), and 5 % are left
-for error. The text begins at a random sentence, and begins anew at its end. The asked fact stands at
-depths spread evenly over the text. The same arguments give the same file.
+bytes, --bytes-per-token (3.7 is what prose has with the bundled model's tokenizer), and 5 % are
+left for error (`variables` can still come out a few tokens longer). The text begins at a random
+sentence, and begins anew at its end. The asked fact stands at depths spread evenly over the text.
+The same arguments give the same file.
 """
 
 import argparse

@@ -25,9 +25,15 @@ if ((${#missing[@]} == 0)); then
   exit 0
 fi
 
-echo "setup: installing ${missing[*]}"
 as_root=()
-((EUID == 0)) || as_root=(sudo)
+if ((EUID != 0)); then
+  command -v sudo > /dev/null || {
+    echo "setup: no sudo here; as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+echo "setup: installing ${missing[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
   "${missing[@]}"

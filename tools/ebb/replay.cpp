@@ -37,8 +37,10 @@ struct ReplayArgs {
 };
 
 void print_table(const std::vector<ReplayRow>& rows) {
-  fmt::print("{:<28} {:>6} {:>12} {:>7} {:>12} {:>8} {:>12} {:>12}\n", "policy", "slots", "misses",
-             "ratio", "bound", "over", "evictions", "to device");
+  std::size_t width = 28;  // a policy may be a path with keys
+  for (const ReplayRow& row : rows) width = std::max(width, printable(row.policy).size());
+  fmt::print("{:<{}} {:>6} {:>12} {:>7} {:>12} {:>8} {:>12} {:>12}\n", "policy", width, "slots",
+             "misses", "ratio", "bound", "over", "evictions", "to device");
   for (const ReplayRow& row : rows) {
     const SwapCounters& c = row.counters;
     std::string bound = "-", over = "-";
@@ -49,8 +51,8 @@ void print_table(const std::vector<ReplayRow>& rows) {
         over = fmt::format("{:.1f} %", 100 * (static_cast<double>(c.misses) - least) / least);
       }
     }
-    fmt::print("{:<28} {:>6} {:>12} {:>6.2f}% {:>12} {:>8} {:>12} {:>12}\n", printable(row.policy),
-               row.slots, c.misses, 100 * miss_ratio(c.misses, c), bound, over, c.evictions,
+    fmt::print("{:<{}} {:>6} {:>12} {:>6.2f}% {:>12} {:>8} {:>12} {:>12}\n", printable(row.policy),
+               width, row.slots, c.misses, 100 * miss_ratio(c.misses, c), bound, over, c.evictions,
                format_bytes(c.h2d_bytes));
   }
 }
