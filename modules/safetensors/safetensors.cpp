@@ -51,6 +51,8 @@ Status check_cover(const std::string& label, const std::vector<Entry>& entries,
 }  // namespace
 
 std::int64_t Tensor::n_values() const noexcept {
+  // Beside an extent of 0 the others may be of any size.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 

@@ -85,11 +85,12 @@ class ScorerFlashmemory final : public Scorer {
     ScoredLayer scored;
     EBB_ASSERT(attention_.scored_layer(settings_.layer, scored).has_value());
     max_kept_ = 2 * shape.max_sequences;
+    const std::int64_t n = max_kept_;  // many wide rows are more values than 32 bits count
     const char* const part = "scorer scratch";
-    a_ = arena.take<float>(max_kept_ * stored_.rank, part);
-    q_ = arena.take<float>(max_kept_ * stored_.n_heads * scored.d, part);
-    w_ = arena.take<float>(max_kept_ * stored_.n_heads, part);
-    cos_sin_ = arena.take<float>(max_kept_ * scored.n_pairs * 2, part);
+    a_ = arena.take<float>(n * stored_.rank, part);
+    q_ = arena.take<float>(n * stored_.n_heads * scored.d, part);
+    w_ = arena.take<float>(n * stored_.n_heads, part);
+    cos_sin_ = arena.take<float>(n * scored.n_pairs * 2, part);
   }
 
   Status plan(Ops& ops, const StepView& queries, std::int32_t first_kept, float* logits,

@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(workers_that_fell_asleep_are_woken_and_seconds_are_added_up
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // whose own mappings exceed any limit on the address space
+// The sanitizers' own mappings exceed any limit on the address space.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 BOOST_AUTO_TEST_CASE(a_thread_that_the_system_refuses_is_an_exception_and_nothing_is_left_behind) {
   const pid_t child = fork();
   BOOST_REQUIRE(child >= 0);

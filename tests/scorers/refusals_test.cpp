@@ -151,5 +151,27 @@ BOOST_AUTO_TEST_CASE(a_plan_takes_as_many_queries_as_rows_are_kept) {
   test::require(model.bench.compute().end_plan());
 }
 
+// The widest scorer of the most sequences has 2^32 query values.
+BOOST_AUTO_TEST_CASE(a_wide_scorer_gets_all_of_its_scratch) {
+  Model model;
+  model.attention.scored.d = 32;
+  Shapes shapes;
+  shapes.of[0] = {1, 16};
+  shapes.of[1] = {1};
+  shapes.of[2] = {65536 * 32, 1};
+  shapes.of[3] = {65536, 16};
+  for (std::string& type : shapes.type) type = "BF16";
+  const std::string path = model.folder.write("x", file_of(shapes, "retrievers.l0."));
+  const auto scorer = test::require(
+      model.bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
+  SessionShape shape;
+  shape.max_sequences = 1024;
+  Arena arena;
+  scorer->carve(arena, shape);
+  // A query of rank 1: latent, heads, weights of heads, and cosine and sine of two pairs.
+  const std::uint64_t n_floats = 2048 * (1 + std::uint64_t{65536} * 32 + 65536 + 4);
+  BOOST_TEST(arena.bytes() == n_floats * sizeof(float));
+}
+
 }  // namespace
 }  // namespace ebb

@@ -32,13 +32,14 @@ std::string entry(std::string_view name, std::string_view dtype, std::string_vie
 
 BOOST_AUTO_TEST_CASE(a_file_gives_back_what_was_written) {
   const TempFolder folder;
-  const std::string path = folder.write(
-      "x.safetensors", safetensors_bytes("{\"__metadata__\":{\"format\":\"pt\",\"\\u00e4\":\"\"}," +
-                                             entry("late", "BF16", "2", "16, 20") + "," +
-                                             entry("b", "F32", "2,2", "0,16") + "," +
-                                             entry("none", "I64", "0,3", "20,20") + "," +
-                                             entry("one", "U8", "", "20,21") + "}   \n",
-                                         std::string("0123456789abcdefABCD!")));
+  const std::string path =
+      folder.write("x.safetensors",
+                   safetensors_bytes("{\"__metadata__\":{\"format\":\"pt\",\"\\u00e4\":\"\"}," +
+                                         entry("late", "BF16", "2", "16, 20") + "," +
+                                         entry("b", "F32", "2,2", "0,16") + "," +
+                                         entry("none", "I64", "4611686018427387904,9,0", "20,20") +
+                                         "," + entry("one", "U8", "", "20,21") + "}   \n",
+                                     std::string("0123456789abcdefABCD!")));
   const Result<File> file = File::open(path);
   BOOST_TEST_REQUIRE(message(file, folder) == "");
   BOOST_TEST(file->label() == path);
