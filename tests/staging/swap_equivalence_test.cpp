@@ -55,6 +55,8 @@ std::vector<Choice> all_choices(const Choice& sizes) {
   }
 }
 
+#ifdef EBB_FULL_PRODUCT
+
 /// All of everything but threads, which take turns such that each of up to three numbers meets
 /// every three values of other factors: whatever those three are, two factors are left to turn by.
 std::vector<Choice> all_with_threads_by_turns(Choice sizes) {
@@ -65,6 +67,8 @@ std::vector<Choice> all_with_threads_by_turns(Choice sizes) {
   }
   return all;
 }
+
+#endif
 
 using Pairs = std::set<std::array<std::size_t, 4>>;
 
