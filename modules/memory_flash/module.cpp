@@ -48,7 +48,7 @@ struct Pending {
 };
 
 struct Sequence {
-  std::int64_t n_asked_for = 0;  // steps that gave logits
+  std::int64_t n_outputs = 0;    // steps that gave logits
   std::uint32_t generation = 0;  // counts openings
   std::size_t turn = 0;
   std::array<Pending, 2> pending;
@@ -167,7 +167,7 @@ class MemoryFlash final : public Memory {
 
   Status open_sequence(std::int32_t index) noexcept override {
     Sequence& sequence = sequences_[static_cast<std::size_t>(index)];
-    sequence.n_asked_for = 0;
+    sequence.n_outputs = 0;
     ++sequence.generation;
     for (Pending& pending : sequence.pending) pending.open = false;
     if (!masks()) return ok_status();
@@ -273,7 +273,7 @@ class MemoryFlash final : public Memory {
   /// A row whose logits are wanted: every interval-th of a sequence is a query.
   void ask(std::int32_t index, std::int32_t pos, Run& run, std::int32_t& keep) {
     Sequence& sequence = sequences_[static_cast<std::size_t>(index)];
-    if (sequence.n_asked_for++ % settings_.interval != 0) return;
+    if (sequence.n_outputs++ % settings_.interval != 0) return;
     const auto row = static_cast<std::int32_t>(run.queries.size());
     keep = static_cast<std::int32_t>(turn_) * shape_.max_sequences + row;
     run.block[0] = row + 1;
