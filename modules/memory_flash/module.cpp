@@ -114,17 +114,15 @@ class MemoryFlash final : public Memory {
     if (settings_.mode == Mode::direct) {
       // Chunks that end before the next forecast takes effect are selected too.
       rules.max_chunks = staged.top_k - chunks(settings_.interval + 2);
-      const std::int64_t least =
-          std::max<std::int64_t>({1, rules.sink_chunks + rules.recent_chunks,
-                                  rules.by == ChoiceRules::By::pages ? rules.page_chunks : 0});
+      const std::int64_t least = least_kept(rules);
       if (rules.max_chunks < least) {
-        return make_error(
-            Errc::invalid_argument,
-            "[memory] mode = direct: a row selects %d chunks (top_k); %lld are for the tokens of "
-            "an "
-            "interval of %lld, and %lld are wanted for sinks, recent tokens or a page",
-            staged.top_k, static_cast<long long>(chunks(settings_.interval + 2)),
-            static_cast<long long>(settings_.interval), static_cast<long long>(least));
+        return make_error(Errc::invalid_argument,
+                          "[memory] mode = direct: a row selects %d chunks (top_k); %lld are for "
+                          "the tokens of an "
+                          "interval of %lld, and %lld are wanted for sinks, recent tokens or pages",
+                          staged.top_k, static_cast<long long>(chunks(settings_.interval + 2)),
+                          static_cast<long long>(settings_.interval),
+                          static_cast<long long>(least));
       }
     }
     try {
@@ -215,6 +213,17 @@ class MemoryFlash final : public Memory {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  /// The most chunks that are kept whatever the budget is. Whole pages of them, where the recent
+  /// chunks may begin with the last of a page and end with the first of another.
+  static std::int64_t least_kept(const ChoiceRules& rules) {
+    const std::int64_t sinks = rules.sink_chunks, recent = rules.recent_chunks;
+    if (rules.by != ChoiceRules::By::pages) return std::max<std::int64_t>(1, sinks + recent);
+    const std::int64_t size = rules.page_chunks;
+    const std::int64_t of_sinks = (sinks + size - 1) / size;
+    const std::int64_t of_recent = recent > 0 ? (recent + size - 2) / size + 1 : 0;
+    return size * std::max<std::int64_t>(1, of_sinks + of_recent);
+  }
 
   bool masks() const { return settings_.mode == Mode::bounded || settings_.mode == Mode::direct; }
   std::int64_t chunks(std::int64_t tokens) const { return (tokens + ratio_ - 1) / ratio_; }

@@ -227,10 +227,10 @@ BOOST_AUTO_TEST_CASE(bounded_selects_kept_and_new_chunks_only) {
   BOOST_TEST(n_kept > 0U);
 }
 
-BOOST_AUTO_TEST_CASE(direct_selects_all_kept_and_new_chunks_in_every_layer) {
+void check_direct(const Overrides& more) {
   const Ids tokens = random_tokens(kContext, 5);
   const auto engine =
-      open_engine(synthetic_manifest(), kSizes + memory("direct", "scorer_random", 8) +
+      open_engine(synthetic_manifest(), kSizes + memory("direct", "scorer_random", 8) + more +
                                             swapping("swap_lru", "zero_copy", 9));
   Witness witness(*engine);
   feed(*engine, tokens, 100, 64);
@@ -251,6 +251,14 @@ BOOST_AUTO_TEST_CASE(direct_selects_all_kept_and_new_chunks_in_every_layer) {
     ++n_checked;
   }
   BOOST_TEST(n_checked > 50);
+}
+
+BOOST_AUTO_TEST_CASE(direct_selects_all_kept_and_new_chunks_in_every_layer) {
+  check_direct({});
+  check_direct({"memory.select=pages", "memory.page_chunks=2", "memory.sink_tokens=4",
+                "memory.recent_tokens=4"});
+  check_direct({"memory.select=pages", "memory.page_chunks=1", "memory.sink_tokens=4",
+                "memory.recent_tokens=8"});
 }
 
 BOOST_AUTO_TEST_CASE(S5_sequences_in_one_step_equal_their_solo_runs) {
@@ -293,6 +301,16 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_served_is_refused) {
   contains(refusal(memory("bounded", "scorer_none")), "scorer_none");
   contains(refusal(memory("direct", "scorer_recent", 30)), "selects 8 chunks (top_k)");
   contains(refusal(memory("direct", "scorer_recent", 30)), "interval of 30");
+  // Three chunks are for the interval, and the pages of a sink and a recent chunk are two of three.
+  contains(refusal(memory("direct", "scorer_recent", 8) +
+                   Overrides{"memory.select=pages", "memory.page_chunks=3", "memory.sink_tokens=4",
+                             "memory.recent_tokens=4"}),
+           "3 are for the tokens of an interval of 8, and 6 are wanted");
+  // Two recent chunks may lie in two pages.
+  contains(refusal(memory("direct", "scorer_recent", 8) +
+                   Overrides{"memory.select=pages", "memory.page_chunks=3", "memory.sink_tokens=0",
+                             "memory.recent_tokens=8"}),
+           "and 6 are wanted");
   contains(refusal(memory("lazy", "scorer_recent")), "[memory] mode");
   contains(refusal(memory("bounded", "scorer_recent") + Overrides{"memory.budget=1.5"}),
            "[memory] budget = 1.5");
