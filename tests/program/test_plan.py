@@ -158,7 +158,11 @@ class Plan(ProgramTest):
         self.expect_refused("max_contxt", "plan", manifest, "--set", "engine.max_contxt=1")
         self.expect_refused("\"many\"", "plan", manifest, "--contexts", "many")
         self.expect_refused("made for at most 65536", "plan", manifest, "--contexts", "128K")
-        self.expect(2, "plan", manifest, "--device-memory", "much")
+        for size in ("much", "0", "-1", "-5GiB", "18446744073709551616", "99999999999TiB", "1e9",
+                     "1.5GiB"):
+            result = self.expect(2, "plan", manifest, f"--device-memory={size}")
+            self.assertIn("--device-memory", result.err)
+            self.assertEqual(result.out, "")
         self.expect_refused("tiny.gguf", "plan", self.manifest(model="tiny.gguf"))
         self.expect(0, "plan", self.manifest(model=DATA / "models" / "tiny_kmix.gguf",
                                              tokenizer=False, max_context=64))

@@ -15,6 +15,7 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/plan_report.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -146,6 +147,7 @@ void add_plan(CLI::App& app, int& status) {
       ->add_option("--device-memory", args->device_memory,
                    "Plan for a device of this size, weights included, instead of this machine")
       ->transform(CLI::AsSizeValue(false))
+      ->transform(size_number())
       ->type_name("SIZE");
   command->add_flag("--json", args->json, "One JSON object instead of text");
   command->footer(

@@ -33,6 +33,20 @@ inline CLI::Validator whole_within(std::int64_t low, std::int64_t high) {
       fmt::format("in [{} - {}]", low, high));
 }
 
+/// The number of a size, before its unit is looked at: CLI::AsSizeValue takes -1 for 2^64 - 1, and
+/// what has too many digits for as much.
+inline CLI::Validator size_number() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        std::int64_t value = 0;
+        const auto [stop, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (fault == std::errc() && value >= 1) return "";
+        return fmt::format("{}: want a whole number of 1 to {}, perhaps with a unit", text,
+                           INT64_MAX);
+      },
+      "");
+}
+
 /// Results go to files: some are written in place and locked, the others replaced as a whole.
 inline CLI::Validator output_file() {
   return CLI::Validator(
