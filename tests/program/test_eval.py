@@ -133,7 +133,8 @@ class Quality(ProgramTest):
         good = {"id": "good", "prompt": "x", "answer": "y"}
         long = {"id": "long", "prompt": "x " * 600, "answer": "y"}
         for lines, output, says in (([good, long], "n.jsonl", "needle long"),
-                                    ([good], "nowhere/n.jsonl", "nowhere")):
+                                    ([good], "nowhere/n.jsonl", "nowhere"),
+                                    ([good], "p.jsonl", "named by --input and by --output")):
             self.expect_refused(says, "eval", "needles", self.manifest(), "-i", self.batch(lines),
                                 "-o", self.path(output))
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["m.toml", "p.jsonl"])
@@ -148,6 +149,35 @@ class Quality(ProgramTest):
         self.assertEqual(report["mean_nll_by_part"], [report["mean_nll"]])
         self.assertIsNone(report["interval_95"])
         self.assertIn("perplexity", self.expect(0, *arguments).out)
+
+    def test_a_limited_selection_is_judged_in_decode_only(self):
+        memory = ('[memory]\nmodule = "memory_flash"\nmode = "{}"\ninterval = 7\nbudget = 0.05\n'
+                  'recent_tokens = 0\nsink_tokens = 0\n[[memory.scorer]]\n'
+                  'module = "scorer_recent"\n')
+        text = self.write("t.txt", "It was a dark and stormy night; the rain fell in torrents. " * 8)
+        ids = self.write("p.json", "[[1, 2, 3, 4, 5, 6, 7, 8]]")
+        for mode in ("bounded", "direct", "exact"):
+            manifest = self.manifest("b.toml", more=memory.format(mode))
+            whole = ("eval", "perplexity", manifest, "-i", text)
+            every = ("eval", "logits", manifest, "-i", ids, "-o", self.path("l.f32"), "--all")
+            if mode == "exact":
+                self.expect(0, *whole)
+                self.expect(0, *every)
+                continue
+            self.expect_refused("--decode N", *whole)
+            self.expect_refused("memory.mode=off", *every)
+            # How a prompt is fed changes nothing behind it.
+            losses = {json.loads(self.expect(0, *whole, "--decode", "20", "--json", "--set",
+                                             f"engine.prefill_chunk={n}").out)["mean_nll"]
+                      for n in (1, 7, 64)}
+            self.assertEqual(len(losses), 1)
+
+    def test_numbers_of_tokens_are_refused_in_words(self):
+        text = self.write("t.txt", "It was a dark and stormy night.")
+        for value in ("0", "-1", "1.5", "nan", "99999999999999999999"):
+            result = self.expect(2, "eval", "perplexity", self.manifest(), "-i", text, "--decode",
+                                 value)
+            self.assertIn(f"--decode: {value}: want a whole number of 1 to", result.err)
 
     def test_the_interval_of_perplexity_is_student_s_over_parts_of_512(self):
         report = json.loads(self.expect(0, "eval", "perplexity", self.manifest(max_context=2048), "-i",

@@ -56,9 +56,11 @@ Result<int> eval_logits(const LogitsArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Prompts prompts, parse_prompts(text, args.input));
+  EBB_TRY(check_outputs({{"--input", args.input}, {"--output", args.output}}));
   interrupt.arm();  // from here on there is a file to take away
   EBB_ASSIGN(OutputFile output, OutputFile::create(args.output));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session, args.all));
+  if (args.all) EBB_TRY(check_selects_freely(*engine, manifest, "--set memory.mode=off"));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (const Status status = check_prompt(*engine, prompts[i]); !status) {
       return make_error(status.error().code, "%s: prompt %zu: %s", printable(args.input).c_str(), i,

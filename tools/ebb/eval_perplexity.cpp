@@ -109,6 +109,7 @@ Result<int> eval_perplexity(const PerplexityArgs& args) {
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine,
              open_engine(manifest, args.session, args.decode == 0));
+  if (args.decode == 0) EBB_TRY(check_selects_freely(*engine, manifest, "--decode N"));
   EBB_ASSIGN(const Tokenizer* const tokenizer, need_tokenizer(*engine, "ebb eval perplexity"));
   EBB_ASSIGN(std::vector<std::int32_t> tokens, tokenizer->encode(text, false));
   const auto n_text = static_cast<std::int64_t>(tokens.size());
@@ -167,7 +168,7 @@ void add_eval_perplexity(CLI::App& eval, int& status) {
       ->add_option("--decode", args->decode,
                    "Feed the last N tokens one by one, as decode does, and count only these: what "
                    "swapping and [memory] modes do shows there")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_within(1, INT64_MAX))
       ->type_name("N");
   command->add_flag("--json", args->json, "One JSON object instead of a table");
   command->footer(

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/engine.h"
+#include "core/manifest.h"
 
 namespace ebb::cli {
 
@@ -35,6 +36,18 @@ inline Status feed_for_logits(
   }
   engine.close_sequence(sequence);
   return ok_status();
+}
+
+/// Logits at every position are to be those of a prompt. With a [memory] mode that limits
+/// selection, each step would be a decode step's, and what they are would depend on how many rows
+/// it has. `instead`: what to use then.
+inline Status check_selects_freely(const Engine& engine, const Manifest& manifest,
+                                   const char* instead) {
+  if (engine.memory() == nullptr || engine.memory()->allowed() == nullptr) return ok_status();
+  return make_error(Errc::invalid_argument,
+                    "%s: [memory] mode limits what decode selects, and here whole prompts are fed: "
+                    "want %s",
+                    manifest.path().c_str(), instead);
 }
 
 }  // namespace ebb::cli
