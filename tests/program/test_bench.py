@@ -162,7 +162,10 @@ class Bench(ProgramTest):
                 ("leave nothing to feed", ["--frontiers", "64,65"]),
                 ("cannot open", ["--frontiers", "64", "--csv", self.path("none/b.csv")]),
                 ("cannot open", ["--frontiers", "64", "--plot", self.path("none/b.svg")]),
-                (".svg or .html", ["--frontiers", "64", "--plot", self.path("b.png")])):
+                (".svg or .html", ["--frontiers", "64", "--plot", self.path("b.png")]),
+                ("named by --csv and by --json", ["--csv", self.path("b"), "--json",
+                                                  self.path("../" + self.folder.name + "/b")]),
+                ("named by MANIFEST and by --csv", ["--csv", manifest])):
             self.expect_refused(says, "bench", manifest, *arguments)
         self.expect(2, "bench", manifest, "--fill", "sand")
         self.expect(2, "bench", manifest, "--new", "0")

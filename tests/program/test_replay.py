@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pathlib
 import re
 import struct
 import unittest
@@ -193,6 +194,7 @@ class Replay(ProgramTest):
         self.expect_refused("no trace", "replay", self.write("text", "a text, and a longer one"))
         self.expect_refused("cannot open", "replay", self.path("none.trace"))
         self.expect_refused("no trace", "replay", DEMO / "ds4-mini-q8_0.gguf")
+        self.expect_refused("not a regular file", "replay", self.path(""))
         trace = self.record()
         data = bytearray((self.folder / "run.trace").read_bytes())
         data[40] ^= 1
@@ -215,6 +217,36 @@ class Replay(ProgramTest):
         self.expect_refused("cannot open", "replay", trace, "--json", self.path("no/folder.json"))
         self.expect_refused("cannot open", "replay", trace, "--plot", self.path("no/folder.svg"))
         self.expect_refused(".svg or .html", "replay", trace, "--plot", self.path("plot.png"))
+        for arguments in (("--verify", "--no-scores"), ("--spread", "2")):
+            self.assertEqual(self.expect(2, "replay", trace, *arguments).out, "")
+
+    def test_an_output_that_cannot_be_is_refused_before_anything_is_written(self):
+        trace = self.record()
+        data = (self.folder / "run.trace").read_bytes()
+        before = sorted(p.name for p in self.folder.iterdir())
+        (self.folder / "link").symlink_to(trace)
+        for flag in ("--json", "--csv", "--oracle-general", "--selections"):
+            for bad, says in ((trace, "named by TRACE"), (self.path("./run.trace"), "named by"),
+                              (self.path("link"), "named by TRACE"),
+                              (self.path("no/x"), "cannot open"), ("/dev/full", "not a regular")):
+                others = ["--plot", self.path("x.svg"), "--csv", self.path("x.csv")]
+                others = others[:2] if flag == "--csv" else others
+                self.expect_refused(says, "replay", trace, *others, flag, bad)
+        self.expect_refused("named by --json and by --csv", "replay", trace, "--json",
+                            self.path("a"), "--csv", self.path("a"))
+        (self.folder / "link").unlink()
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), before)
+        self.assertEqual((self.folder / "run.trace").read_bytes(), data)
+
+    def test_selections_have_the_size_that_can_be_read_again(self):
+        trace = self.record()
+        out = self.path("s.selections")
+        self.expect(0, "replay", trace, "--no-bound", "--selections", out, "--spread", "2")
+        n_layers, n_steps, top_k = struct.unpack_from("<8xIII", (self.folder / "s.selections")
+                                                      .read_bytes())
+        self.assertEqual((n_steps, top_k), (2 * 23 - 2, 128))
+        size = 20 + 4 * n_layers * n_steps * (top_k + 1)
+        self.assertEqual((self.folder / "s.selections").stat().st_size, size)
 
     def test_a_run_that_swaps_nothing_has_no_trace(self):
         manifest = self.manifest()
@@ -225,6 +257,27 @@ class Replay(ProgramTest):
                                                             staging="demand"))
         self.expect_refused("cannot open", "run", swapping, "-i", batch, "-o",
                             self.path("s.jsonl"), "--trace", self.path("no/folder.trace"))
+
+    def test_a_trace_is_written_over_nothing_but_a_trace(self):
+        swapping = self.manifest("s.toml", more=SWAP.format(module="swap_lru", slots=64,
+                                                            staging="demand"))
+        batch = self.batch([{"id": "a", "tokens": [1, 2, 3], "max_tokens": 2}])
+        output = self.path("s.jsonl")
+        for trace, says in ((batch, "named by --input and by --trace"),
+                            (output, "named by --output and by --trace"),
+                            (swapping, "no trace"), (output + ".manifest.toml", "no trace"),
+                            ("/dev/full", "no trace")):
+            kept = None if trace == "/dev/full" or trace.startswith(output) else pathlib.Path(trace).read_text()
+            self.expect_refused(says, "run", swapping, "-i", batch, "-o", output, "--trace", trace)
+            if kept is not None:
+                self.assertEqual(pathlib.Path(trace).read_text(), kept)
+            for name in (output, output + ".manifest.toml"):
+                pathlib.Path(name).unlink(missing_ok=True)
+        for _ in range(2):
+            self.expect(0, "run", swapping, "-i", batch, "-o", output, "--trace",
+                        self.path("a.trace"))
+            pathlib.Path(output).unlink()
+        self.expect(0, "inspect", self.path("a.trace"))
 
 
 if __name__ == "__main__":

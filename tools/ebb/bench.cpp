@@ -65,6 +65,10 @@ Result<int> bench(const BenchArgs& args) {
   EBB_ASSIGN(BenchPlan plan, make_plan(args));
   EBB_TRY(fit_plan(plan, {.max_context = manifest.engine().max_context,
                           .max_sequences = manifest.engine().max_sequences}));
+  EBB_TRY(check_outputs({{"MANIFEST", args.session.manifest},
+                         {"--csv", args.csv},
+                         {"--json", args.json},
+                         {"--plot", args.plot}}));
   EBB_TRY(probe_file(args.csv));
   EBB_TRY(probe_file(args.json));
   EBB_TRY(probe_plot(args.plot));

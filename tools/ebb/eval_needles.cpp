@@ -262,6 +262,7 @@ class NeedleRun {
 Result<int> eval_needles(const NeedlesArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
+  EBB_TRY(check_outputs({{"--input", args.input}, {"--output", args.output}}));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const std::vector<Needle> needles, parse_needles(text, args.input, args.limit));
   if (args.count) {

@@ -86,6 +86,27 @@ Status probe_file(const std::string& path) {
   return ok_status();
 }
 
+Status check_outputs(const std::vector<std::pair<const char*, std::string>>& files) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (std::size_t i = 1; i < files.size(); ++i) {
+    const auto& [option, path] = files[i];
+    if (path.empty()) continue;
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto& [other, other_path] = files[j];
+      if (other_path.empty()) continue;
+      // A file that is not there yet is known by its name only.
+      const bool is_same =
+          fs::weakly_canonical(path, ignored) == fs::weakly_canonical(other_path, ignored) ||
+          fs::equivalent(path, other_path, ignored);
+      if (!is_same) continue;
+      return make_error(Errc::invalid_argument, "%s: named by %s and by %s: want another file",
+                        printable(path).c_str(), other, option);
+    }
+  }
+  return ok_status();
+}
+
 Error system_error(const std::string& path, const char* action, Errc code) {
   const std::string reason = std::generic_category().message(errno);
   return Error{code, fmt::format("{}: cannot {}: {}", printable(path), action, reason)};

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/api/result.h"
 
@@ -34,6 +36,10 @@ class OutputFile {
 
 /// All of an OutputFile at once.
 Status write_file(const std::string& path, std::string_view content);
+
+/// Files of one command, each with the option that names it; names may be empty. Refuses an output
+/// that is its input or another output of it, by whatever path.   Errors: invalid_argument
+Status check_outputs(const std::vector<std::pair<const char*, std::string>>& files);
 
 /// Whether a file can be put there: better known before what it is to hold is measured than after.
 /// An empty path can.

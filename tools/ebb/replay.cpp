@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "core/text.h"
 #include "tools/ebb/commands.h"
@@ -90,6 +92,25 @@ Status write_reports(const ReplayArgs& args, StagingMode staging,
                                rows, staging))});
 }
 
+Status write_exports(const ReplayArgs& args) {
+  const auto to = [](OutputFile& file) {
+    return [&file](std::span<const std::byte> bytes) { return file.write(bytes); };
+  };
+  if (!args.oracle_general.empty()) {
+    EBB_ASSIGN(OutputFile file, OutputFile::create(args.oracle_general));
+    EBB_TRY(trace::export_oracle_general(args.trace, args.recover, to(file)));
+    EBB_TRY(file.commit());
+  }
+  if (args.selections.empty()) return ok_status();
+  EBB_ASSIGN(OutputFile file, OutputFile::create(args.selections));
+  EBB_ASSIGN(const trace::RecordedSize size,
+             trace::export_selections(args.trace, args.spread, args.recover, to(file)));
+  EBB_TRY(file.commit());
+  fmt::print("{}: {} layers, {} steps, {} chunks a row\n", printable(args.selections),
+             size.n_layers, size.n_steps, size.top_k);
+  return ok_status();
+}
+
 /// Whether a row is the run once more, but for keys that were asked for.
 bool repeats(const trace::Header& header, StagingMode staging, const std::string& policy,
              std::int64_t slots) {
@@ -118,7 +139,16 @@ int verify(const trace::Header& header, StagingMode staging,
 
 Result<int> replay_all(const ReplayArgs& args) {
   LogGate gate(args.verbose);
+  EBB_TRY(check_outputs({{"TRACE", args.trace},
+                         {"--json", args.json},
+                         {"--csv", args.csv},
+                         {"--plot", args.plot},
+                         {"--oracle-general", args.oracle_general},
+                         {"--selections", args.selections}}));
   EBB_TRY(probe_plot(args.plot));
+  for (const std::string& path : {args.json, args.csv, args.oracle_general, args.selections}) {
+    EBB_TRY(probe_file(path));
+  }
   EBB_ASSIGN(trace::Reader reader, trace::Reader::open(args.trace, args.recover));
   const trace::Header header = reader.header();
   StagingMode staging = static_cast<StagingMode>(header.staging);
@@ -157,15 +187,7 @@ Result<int> replay_all(const ReplayArgs& args) {
     }
   }
   gate.release();
-  if (!args.oracle_general.empty()) {
-    EBB_TRY(trace::export_oracle_general(args.trace, args.oracle_general, args.recover));
-  }
-  if (!args.selections.empty()) {
-    EBB_ASSIGN(const trace::RecordedSize size,
-               trace::export_selections(args.trace, args.selections, args.spread, args.recover));
-    fmt::print("{}: {} layers, {} steps, {} chunks a row\n", printable(args.selections),
-               size.n_layers, size.n_steps, size.top_k);
-  }
+  EBB_TRY(write_exports(args));
   EBB_TRY(write_reports(args, staging, rows));
   fmt::print("{}: {} staging, {} layers, {} steps with {} selections\n", printable(args.trace),
              staging_name(staging), header.n_layers, contents.n_logged_steps,
@@ -206,15 +228,17 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--csv", args->csv, "And as CSV, one line per policy and number of slots")
       ->check(output_file())
       ->type_name("FILE");
-  command
-      ->add_option("--selections", args->selections,
-                   "Also write the steps of the first sequence for [attention] selections, to "
-                   "measure with")
-      ->check(output_file())
-      ->type_name("FILE");
+  CLI::Option* const selections =
+      command
+          ->add_option("--selections", args->selections,
+                       "Also write the steps of the first sequence for [attention] selections, to "
+                       "measure with")
+          ->check(output_file())
+          ->type_name("FILE");
   command
       ->add_option("--spread", args->spread,
                    "With --selections: neighbouring chunks that one chunk of the trace stands for")
+      ->needs(selections)
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
   command
@@ -228,12 +252,14 @@ void add_replay(CLI::App& app, int& status) {
       ->type_name("FILE");
   command->add_flag("--no-bound", args->no_bound,
                     "Leave out the bound, which holds 8 bytes per selection in memory");
-  command->add_flag(
+  CLI::Option* const no_scores = command->add_flag(
       "--no-scores", args->no_scores,
       "Leave out what the run's scorers foresaw: no prefetch, no scores for policies");
   command->add_flag("--recover", args->recover, "Use a torn trace up to where it can be read");
-  command->add_flag("--verify", args->verify,
-                    "Fail (status 1) if a replay of the run itself has other counters than it had");
+  command
+      ->add_flag("--verify", args->verify,
+                 "Fail (status 1) if a replay of the run itself has other counters than it had")
+      ->excludes(no_scores);
   command->add_flag("-v,--verbose", args->verbose, "Show what modules have to say, on stderr");
   command->footer(
       "The bound is the number of misses that no policy can go below without prefetching:\n"

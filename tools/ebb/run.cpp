@@ -202,6 +202,8 @@ Result<int> run(const RunArgs& args) {
   defaults.sampling = manifest.sampling();
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
+  EBB_TRY(
+      check_outputs({{"--input", args.input}, {"--output", args.output}, {"--trace", args.trace}}));
   EBB_ASSIGN(ResultsFile results, ResultsFile::open(args.output, args.resume));
   EBB_TRY(check_answered(batch, results, args));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));

@@ -1,13 +1,10 @@
 #include "tools/trace/oracle_general.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <system_error>
 #include <unordered_map>
 #include <vector>
 
-#include "core/text.h"
 #include "tools/trace/distinct.h"
 #include "tools/trace/reader.h"
 
@@ -53,14 +50,14 @@ Result<std::vector<Access>> read_accesses(Reader& reader) {
   return accesses;
 }
 
-void put(std::vector<unsigned char>& to, std::uint64_t value, int n_bytes) {
-  for (int i = 0; i < n_bytes; ++i) to.push_back(static_cast<unsigned char>(value >> (8 * i)));
+void append(std::vector<std::byte>& to, std::uint64_t value, int n_bytes) {
+  for (int i = 0; i < n_bytes; ++i) to.push_back(static_cast<std::byte>(value >> (8 * i)));
 }
 
 }  // namespace
 
-Result<std::uint64_t> export_oracle_general(const std::string& trace, const std::string& to,
-                                            bool recover) {
+Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover,
+                                            const Put& put) {
   EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
   EBB_ASSIGN(std::vector<Access> accesses, read_accesses(reader));
   std::unordered_map<std::uint64_t, std::int64_t> next;
@@ -69,27 +66,15 @@ Result<std::uint64_t> export_oracle_general(const std::string& trace, const std:
     accesses[i].next = at->second;
     at->second = static_cast<std::int64_t>(i) + 1;
   }
-  const FilePtr file(std::fopen(to.c_str(), "wbe"));
-  if (!file) {
-    return make_error(Errc::invalid_argument, "%s: cannot open for writing: %s",
-                      printable(to).c_str(), std::generic_category().message(errno).c_str());
-  }
-  std::vector<unsigned char> bytes;
+  std::vector<std::byte> bytes;
   for (std::size_t i = 0; i < accesses.size(); ++i) {
-    put(bytes, accesses[i].time, 4);
-    put(bytes, accesses[i].object, 8);
-    put(bytes, reader.header().row_bytes, 4);
-    put(bytes, static_cast<std::uint64_t>(accesses[i].next), 8);
+    append(bytes, accesses[i].time, 4);
+    append(bytes, accesses[i].object, 8);
+    append(bytes, reader.header().row_bytes, 4);
+    append(bytes, static_cast<std::uint64_t>(accesses[i].next), 8);
     if (bytes.size() < (1 << 20) && i + 1 < accesses.size()) continue;
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
-      return make_error(Errc::io, "%s: cannot write: %s", printable(to).c_str(),
-                        std::generic_category().message(errno).c_str());
-    }
+    EBB_TRY(put(bytes));
     bytes.clear();
-  }
-  if (std::fflush(file.get()) != 0) {
-    return make_error(Errc::io, "%s: cannot write: %s", printable(to).c_str(),
-                      std::generic_category().message(errno).c_str());
   }
   return static_cast<std::uint64_t>(accesses.size());
 }

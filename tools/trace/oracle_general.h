@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/api/result.h"
+#include "tools/trace/put.h"
 
 namespace ebb::trace {
 
@@ -15,7 +16,6 @@ namespace ebb::trace {
 /// slot as they are completed have no record: a simulator meets them first when they are selected.
 /// Holds 24 bytes per record in memory. Returns the number of records.
 /// Source of the layout: libCacheSim, oracleGeneralBin.h.
-Result<std::uint64_t> export_oracle_general(const std::string& trace, const std::string& to,
-                                            bool recover);
+Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover, const Put& put);
 
 }  // namespace ebb::trace

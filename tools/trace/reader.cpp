@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <span>
 #include <system_error>
@@ -37,6 +38,12 @@ bool is_trace(const std::string& path) {
 }
 
 Result<Reader> Reader::open(const std::string& path, bool recover) {
+  // A replay reads it more than once, from its beginning.
+  std::error_code error;
+  const std::filesystem::file_status facts = std::filesystem::status(path, error);
+  if (std::filesystem::exists(facts) && !std::filesystem::is_regular_file(facts)) {
+    return make_error(Errc::invalid_argument, "%s: not a regular file", printable(path).c_str());
+  }
   FilePtr file = open_file(path);
   if (!file) {
     const Errc code = errno == ENOENT ? Errc::not_found : Errc::invalid_argument;

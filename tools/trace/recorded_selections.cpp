@@ -1,10 +1,9 @@
 #include "tools/trace/recorded_selections.h"
 
-#include <algorithm>
-#include <cerrno>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <system_error>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "core/text.h"
@@ -63,15 +62,10 @@ std::vector<std::int32_t> spread_out(const std::vector<std::int32_t>& ids, std::
   return all;
 }
 
-Error cannot(const std::string& path, const char* what, Errc code) {
-  return make_error(code, "%s: %s: %s", printable(path).c_str(), what,
-                    std::generic_category().message(errno).c_str());
-}
-
 }  // namespace
 
-Result<RecordedSize> export_selections(const std::string& trace, const std::string& to,
-                                       std::int32_t spread, bool recover) {
+Result<RecordedSize> export_selections(const std::string& trace, std::int32_t spread, bool recover,
+                                       const Put& put) {
   EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
   EBB_ASSIGN(const Steps steps, read_steps(reader, trace));
   const std::size_t n = steps.ids.size();
@@ -86,26 +80,22 @@ Result<RecordedSize> export_selections(const std::string& trace, const std::stri
                       printable(trace).c_str(), static_cast<unsigned long long>(n_rows), size.top_k,
                       static_cast<unsigned long long>(reader.header().n_chunks()) * spread);
   }
-  std::vector<std::int32_t> values, counts;
+  std::byte head[8 + 3 * sizeof(std::uint32_t)];
+  const std::uint32_t numbers[] = {size.n_layers, size.n_steps, size.top_k};
+  std::memcpy(head, "EBBSELS1", 8);
+  std::memcpy(head + 8, numbers, sizeof(numbers));
+  EBB_TRY(put(head));
+  std::vector<std::int32_t> counts;
   for (std::uint32_t layer = 0; layer < size.n_layers; ++layer) {
     for (std::size_t step = 0; step < size.n_steps; ++step) {
       const std::size_t from = step < n ? step : 2 * n - 2 - step;
       auto ids = spread_out(steps.ids[from][layer], steps.n_first, spread);
       counts.push_back(static_cast<std::int32_t>(ids.size()));
       ids.resize(size.top_k);
-      values.insert(values.end(), ids.begin(), ids.end());
+      EBB_TRY(put(std::as_bytes(std::span(ids))));
     }
   }
-  const FilePtr file(std::fopen(to.c_str(), "wbe"));
-  if (!file) return cannot(to, "cannot open for writing", Errc::invalid_argument);
-  const auto put = [&file](const void* from, std::size_t bytes) {
-    return std::fwrite(from, 1, bytes, file.get()) == bytes;
-  };
-  const std::uint32_t head[] = {size.n_layers, size.n_steps, size.top_k};
-  if (!put("EBBSELS1", 8) || !put(head, sizeof(head)) || !put(values.data(), values.size() * 4) ||
-      !put(counts.data(), counts.size() * 4) || std::fflush(file.get()) != 0) {
-    return cannot(to, "cannot write", Errc::io);
-  }
+  EBB_TRY(put(std::as_bytes(std::span(counts))));
   return size;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/api/result.h"
+#include "tools/trace/put.h"
 
 namespace ebb::trace {
 
@@ -17,8 +18,9 @@ struct RecordedSize {
 /// trace stands for `spread` neighbours: a small model's selections become those of a model that
 /// selects `spread` times as many, of a context `spread` times as long. The steps go forwards, then
 /// backwards, so that nothing jumps where the file begins anew.
-/// Errors: invalid_argument if there are fewer than two such steps, or more than a file holds; io.
-Result<RecordedSize> export_selections(const std::string& trace, const std::string& to,
-                                       std::int32_t spread, bool recover);
+/// Errors: invalid_argument if there are fewer than two such steps, or more than a file holds,
+/// before anything is put; io; those of `put`.
+Result<RecordedSize> export_selections(const std::string& trace, std::int32_t spread, bool recover,
+                                       const Put& put);
 
 }  // namespace ebb::trace

@@ -6,9 +6,11 @@
 #include <boost/crc.hpp>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
 #include "core/text.h"
+#include "tools/trace/reader.h"
 
 // A block is built in memory, its head is filled in when it is full, and it is handed to the system
 // in one write and a flush: what a killed process leaves ends between blocks. (A machine that loses
@@ -65,6 +67,15 @@ std::uint32_t crc32(std::span<const std::byte> first, std::span<const std::byte>
 }
 
 Result<Writer> Writer::create(const std::string& path, const Header& header) {
+  // A trace is written in place, as the run goes on: over nothing but another one.
+  std::error_code error;
+  const std::filesystem::file_status facts = std::filesystem::status(path, error);
+  if (std::filesystem::exists(facts) &&
+      (!std::filesystem::is_regular_file(facts) ||
+       (std::filesystem::file_size(path, error) > 0 && !is_trace(path)))) {
+    return make_error(Errc::invalid_argument, "%s: exists and is no trace: want another name",
+                      printable(path).c_str());
+  }
   FilePtr file(std::fopen(path.c_str(), "wbe"));
   if (!file) {
     return make_error(Errc::invalid_argument, "%s: cannot open for writing: %s",
