@@ -254,8 +254,8 @@ class Run(ProgramTest):
             self.expect_refused("no result of a run", "run", manifest, "-i", batch, "-o", path,
                                 "--resume")
             self.assertEqual(pathlib.Path(path).read_bytes(), content)
-        self.expect_refused("no result of a run", "run", manifest, "-i", batch, "-o", batch,
-                            "--resume")
+        self.expect_refused("named by --input and by --output", "run", manifest, "-i", batch, "-o",
+                            batch, "--resume")
 
     def test_a_reader_who_leaves_stderr_ends_no_run(self):
         manifest, batch = self.manifest(), self.batch(SHORT)
