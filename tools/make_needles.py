@@ -39,6 +39,8 @@ FACTS = ("The {sort} of {name} is {value}.", "For {name}, the {sort} is {value}.
          "Remember that the {sort} of {name} is {value}.",
          "{name} wrote down the {sort}: {value}.")
 TASKS = ("single", "multi_key", "multi_value", "variables")
+MAX_FACTS = 1000
+TOKENS_OF_A_FACT = 8  # or more
 
 
 def sentences_of(text):
@@ -199,6 +201,13 @@ def positive(text):
     return value
 
 
+def few(text):
+    value = int(text)
+    if not 1 <= value <= MAX_FACTS:
+        raise argparse.ArgumentTypeError(f"{text}: want 1..{MAX_FACTS}")
+    return value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -208,9 +217,9 @@ def main():
     parser.add_argument("--lengths", default="1K,4K,16K", help="tokens of a prompt at most")
     parser.add_argument("--count", type=positive, default=10, help="of each task and length")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keys", type=positive, default=4)
-    parser.add_argument("--values", type=positive, default=4)
-    parser.add_argument("--hops", type=positive, default=4, help="variables of a chain")
+    parser.add_argument("--keys", type=few, default=4)
+    parser.add_argument("--values", type=few, default=4)
+    parser.add_argument("--hops", type=few, default=4, help="variables of a chain")
     parser.add_argument("--bytes-per-token", type=float, default=3.7)
     parser.add_argument("--manifest", help="whose tokenizer counts")
     parser.add_argument("--program", default="build/release/bin/ebb")
@@ -224,6 +233,11 @@ def main():
         text = "\n\n".join(pathlib.Path(path).read_text(encoding="utf-8") for path in args.text)
     except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as why:
         parser.error(str(why))
+    facts = {"multi_key": args.keys, "multi_value": args.values, "variables": 2 * args.hops}
+    for task in tasks:
+        if facts.get(task, 1) * TOKENS_OF_A_FACT > min(lengths):
+            parser.error(f"--task {task}: {facts[task]} facts do not fit into {min(lengths)} tokens: "
+                         f"want {min(lengths) // TOKENS_OF_A_FACT} or less")
     if not 0.1 <= args.bytes_per_token <= 100:
         parser.error(f"--bytes-per-token {args.bytes_per_token}: want 0.1..100")
     sentences = sentences_of(text)

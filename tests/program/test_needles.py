@@ -121,6 +121,9 @@ class MakeNeedles(ProgramTest):
         for arguments, says in ((("--task", "haystack"), "--task haystack"),
                                 (("--lengths", "1K,x"), "x: want"), (("--lengths", "8"), "8: want"),
                                 (("--count", "0"), "0: want"),
+                                (("--task", "multi_key", "--keys", "100000"), "100000: want 1..1000"),
+                                (("--task", "multi_value", "--values", "200", "--lengths", "1K"),
+                                 "200 facts do not fit into 1024 tokens: want 128"),
                                 (("--bytes-per-token", "0"), "--bytes-per-token")):
             self.assertIn(says, self.make(*arguments, status=2))
         self.assertIn("no-such-file", self.make(status=2, text="no-such-file"))
