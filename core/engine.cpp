@@ -243,9 +243,7 @@ Status Engine::step(std::span<const StepRow> rows) {
   EBB_TRY(comm_->broadcast(std::as_writable_bytes(std::span(step_host_)), 0));
   const std::int32_t n_rows = step_host_[0];
   n_out_ = step_host_[1];
-  if (swapping_) {
-    EBB_TRY(compute_->wait());  // the last step reads its moves and writes its log
-  }
+  if (swapping_) EBB_TRY(compute_->wait());  // the last step reads its moves and writes its log
   std::span<const Forecast> forecasts;
   if (remembering_) {
     EBB_ASSIGN(forecasts, remembering_->begin_step({pos, seq, out_row, n_rows, n_out_}, keep));
@@ -341,9 +339,9 @@ std::vector<std::pair<const ModuleDescriptor*, std::string>> Engine::modules() c
   add(comm_);
   add(swap_);
   add(attention_);
+  add(decoder_);
   for (const auto& scorer : scorers_) add(scorer);
   add(memory_);
-  add(decoder_);
   return all;
 }
 

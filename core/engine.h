@@ -143,9 +143,9 @@ class Engine {
   ModulePtr<Comm> comm_;
   ModulePtr<Swap> swap_;
   ModulePtr<Attention> attention_;
+  ModulePtr<Decoder> decoder_;
   std::vector<ModulePtr<Scorer>> scorers_;
   ModulePtr<Memory> memory_;
-  ModulePtr<Decoder> decoder_;
 
   Swap* swapping_ = nullptr;       // swap_, if it has anything to do
   Memory* remembering_ = nullptr;  // memory_, likewise
