@@ -1,60 +1,20 @@
 #define BOOST_TEST_DYN_LINK
-#include <algorithm>
-#include <cstring>
-
 #include "kernels/cuda/hyper.h"
-#include "kernels/numeric.h"
 #include "tests/cuda/mirror.h"
-#include "tests/reference/hyper.h"
-#include "tests/reference/norm_rope.h"
+#include "tests/kernels/hyper_bench.h"
 
 using namespace ebb;
 using namespace ebb::test;
 
 namespace {
 
-/// Weights of one hyper-connection, in both precisions.
-struct Connection {
-  std::int32_t n_streams, n_mix;
-  std::int64_t d;
-  DType type;
-  std::vector<std::byte> fn;
-  Floats base, scale, norm;
-  reference::HyperWeights exact;
-  reference::HyperParams params;
-
-  Connection(Random& random, std::int32_t streams, std::int64_t d_, bool head, DType type_)
-      : n_streams(streams), n_mix(head ? streams : (2 + streams) * streams), d(d_), type(type_) {
-    const std::int64_t n_in = n_streams * d;
-    Floats values = normal_floats(random, n_mix * n_in, 0.1f);
-    fn.resize(static_cast<std::size_t>(n_mix * row_bytes(type, n_in)));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (type == DType::f32) {
-        std::memcpy(&fn[4 * i], &values[i], 4);
-      } else {
-        const bool f16 = type == DType::f16;
-        const std::uint16_t half = f16 ? float_to_f16(values[i]) : float_to_bf16(values[i]);
-        values[i] = f16 ? f16_to_float(half) : bf16_to_float(half);
-        std::memcpy(&fn[2 * i], &half, 2);
-      }
-    }
-    base = normal_floats(random, n_mix);
-    scale = normal_floats(random, head ? 1 : 3, 0.2f, 1);
-    norm = normal_floats(random, d, 0.2f, 1);
-    exact.fn = {n_mix, n_in, to_double(values)};
-    exact.scale = to_double(scale);
-    exact.base = to_double(base);
-    params.n_streams = n_streams;
-  }
-  HyperWeights weights(Mirror& mirror) const {
-    return {{mirror.put(fn), type, n_streams * d, n_mix, 1},
-            mirror.put(base),
-            mirror.put(scale),
-            1e-6f,
-            1e-6f,
-            20};
-  }
-};
+HyperWeights placed(const Connection& c, Mirror& mirror) {
+  HyperWeights weights = c.weights();
+  weights.fn.data = mirror.put(c.fn);
+  weights.base = mirror.put(c.base);
+  weights.scale = mirror.put(c.scale);
+  return weights;
+}
 
 /// What hc_post before hc_pre reads, and the experts before that.
 struct Before {
@@ -62,10 +22,6 @@ struct Before {
   Floats partial, weights;
   std::vector<std::int32_t> ids;
   std::int32_t n_used = 0;
-};
-
-struct PreOut {
-  Floats y, post, comb, streams;
 };
 
 PreOut run_pre(const Connection& c, const Step& step, const Floats& streams, bool clusters,
@@ -77,7 +33,7 @@ PreOut run_pre(const Connection& c, const Step& step, const Floats& streams, boo
   Mirror mirror;
   HcPreArgs a;
   a.step = mirror.step(step, max_rows);
-  a.hyper = c.weights(mirror);
+  a.hyper = placed(c, mirror);
   a.norm_weight = mirror.put(c.norm);
   a.mix = mirror.share(mix);
   a.y = mirror.share(out.y);
@@ -117,39 +73,48 @@ PreOut run_pre(const Connection& c, const Step& step, const Floats& streams, boo
   return out;
 }
 
-std::vector<double> row_of(const Floats& x, std::int64_t row, std::int64_t width) {
-  return to_double(&x[static_cast<std::size_t>(row * width)], width);
+/// Steps have room for more rows than they hold.
+PreOut run_pre(const Connection& c, const Step& step, const Floats& streams) {
+  return run_pre(c, step, streams, false, nullptr, step.n_rows + 2);
 }
 
-void check_row(const Connection& c, const PreOut& got, std::int64_t r,
-               const std::vector<double>& streams) {
-  const std::int64_t s = c.n_streams;
-  const auto want = reference::hyper_pre(c.exact, streams, c.params);
-  const auto y = reference::rms_norm(want.x, to_double(c.norm), 1e-6);
-  BOOST_TEST(largest_error(&got.y[static_cast<std::size_t>(r * c.d)], y) < 3e-5);
-  BOOST_TEST(largest_error(&got.post[static_cast<std::size_t>(r * s)], want.post) < 1e-5);
-  BOOST_TEST(largest_error(&got.comb[static_cast<std::size_t>(r * s * s)], want.comb) < 1e-5);
+void run_post(const Step& step, const Floats& o, const Floats& post, const Floats& comb,
+              Floats& streams, std::int32_t n_streams, std::int64_t d) {
+  Mirror mirror;
+  const HcPostArgs a{mirror.step(step),
+                     mirror.put(o),
+                     mirror.put(post),
+                     mirror.put(comb),
+                     mirror.share(streams),
+                     n_streams,
+                     d};
+  require_cuda(cuda::hc_post(mirror.launch(0), a));
+  mirror.fetch();
+}
+
+Floats run_head(const Connection& c, const Step& step, const Floats& streams) {
+  Floats y = nan_floats(step.n_out * c.d);
+  Mirror mirror;
+  HcHeadArgs a;
+  a.step = mirror.step(step);
+  a.streams = mirror.put(streams);
+  a.hyper = placed(c, mirror);
+  a.norm_weight = mirror.put(c.norm);
+  a.y = mirror.share(y);
+  a.n_streams = c.n_streams;
+  a.d = c.d;
+  require_cuda(
+      cuda::hc_head(mirror.launch(cuda::hyper_workspace(step.n_out, c.n_streams, c.d)), a));
+  mirror.fetch();
+  return y;
 }
 
 bool has_clusters() { return Mirror().clusters(); }
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(hc_pre_equals_the_reference_for_every_type_and_stream_count) {
-  Random random(61);
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    for (const auto& [s, d] : {std::pair{4, 256}, {1, 64}, {2, 96}, {8, 32}, {3, 192}, {4, 4096}}) {
-      const Connection c(random, s, d, false, type);
-      Step step;
-      step.add_run(0, 0, 5);
-      const Floats streams = normal_floats(random, step.n_rows * s * d, 2);
-      const PreOut got = run_pre(c, step, streams, false, nullptr, 7);
-      for (std::int64_t r = 0; r < step.n_rows; ++r) {
-        check_row(c, got, r, row_of(streams, r, s * d));
-      }
-    }
-  }
-}
+// One list for all backends; it wants the functions above.
+#include "tests/kernels/hyper_suite.h"
 
 BOOST_AUTO_TEST_CASE(hc_pre_by_clusters_equals_the_reference_with_and_without_what_comes_before) {
   if (!has_clusters()) {
@@ -226,61 +191,5 @@ BOOST_AUTO_TEST_CASE(hc_pre_of_a_row_does_not_depend_on_the_batch) {
         }
       }
     }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(hc_post_sums_over_the_source_stream) {
-  Random random(64);
-  for (const auto& [s, d] : {std::pair{4, 256}, {1, 64}, {2, 97}, {8, 5}}) {
-    Step step;
-    step.add_run(0, 0, 3);
-    const Floats o = normal_floats(random, 3 * d), post = normal_floats(random, 3 * s),
-                 comb = normal_floats(random, 3 * s * s),
-                 before = normal_floats(random, std::int64_t{3} * s * d);
-    Floats streams = before;
-    Mirror mirror;
-    HcPostArgs a{mirror.step(step),
-                 mirror.put(o),
-                 mirror.put(post),
-                 mirror.put(comb),
-                 mirror.share(streams),
-                 s,
-                 d};
-    require_cuda(cuda::hc_post(mirror.launch(0), a));
-    mirror.fetch();
-    for (std::int64_t r = 0; r < 3; ++r) {
-      const reference::HyperMix mix{{}, row_of(post, r, s), row_of(comb, r, s * s)};
-      const auto want = reference::hyper_post(row_of(o, r, d), row_of(before, r, s * d), mix);
-      BOOST_TEST(largest_error(&streams[static_cast<std::size_t>(r * s * d)], want) < 2e-6);
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(hc_head_serves_the_out_rows_only) {
-  Random random(65);
-  const Connection c(random, 4, 192, true, DType::f32);
-  Step step;
-  step.add_run(0, 0, 9);
-  step.out_row = {8, 2};
-  step.n_out = 2;
-  Floats streams = normal_floats(random, 9 * 4 * 192);
-  for (std::size_t i = 0; i < 2 * 768; ++i) streams[i] = std::numeric_limits<float>::quiet_NaN();
-  Floats y = nan_floats(2 * 192);
-  Mirror mirror;
-  HcHeadArgs a;
-  a.step = mirror.step(step);
-  a.streams = mirror.put(streams);
-  a.hyper = c.weights(mirror);
-  a.norm_weight = mirror.put(c.norm);
-  a.y = mirror.share(y);
-  a.n_streams = 4;
-  a.d = 192;
-  require_cuda(cuda::hc_head(mirror.launch(cuda::hyper_workspace(2, 4, 192)), a));
-  mirror.fetch();
-  for (std::int64_t i = 0; i < 2; ++i) {
-    const auto row = row_of(streams, step.out_row[static_cast<std::size_t>(i)], 768);
-    const auto want =
-        reference::rms_norm(reference::hyper_head(c.exact, row, c.params), to_double(c.norm), 1e-6);
-    BOOST_TEST(largest_error(&y[static_cast<std::size_t>(i * 192)], want) < 1e-5);
   }
 }

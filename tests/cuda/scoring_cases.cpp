@@ -3,9 +3,7 @@
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/scoring.h"
-#include "kernels/cuda/select.h"
 #include "tests/cuda/mirror.h"
-#include "tests/kernels/mask_cases.h"
 #include "tests/kernels/rounding_cases.h"
 
 using namespace ebb;
@@ -93,44 +91,10 @@ void run_rows(RowsBench& bench, const Step& step) {
   mirror.fetch();
 }
 
-void run_select(SelectBench& bench, const Step& step) {
-  Mirror mirror;
-  SelectArgs a = bench.begin(step);
-  a.step = mirror.step(step, roomy(step));
-  a.q = mirror.put(bench.q);
-  a.weight = mirror.put(bench.weight);
-  a.keys = mirror.store(bench.keys);
-  if (!bench.allowed.empty()) a.allowed = mirror.put(bench.allowed);
-  a.ids = mirror.share(bench.ids);
-  a.count = mirror.share(bench.count);
-  require_cuda(cuda::select(mirror.launch(cuda::select_workspace(a)), a, 0));
-  mirror.fetch();
-}
-
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(keeps_rows) { kept_rows_are_copies_and_nothing_else_is_written(run_keep); }
-
-BOOST_AUTO_TEST_CASE(scores) { scores_equal_the_reference(run_score); }
-BOOST_AUTO_TEST_CASE(scores_many_rows) { scores_of_many_rows_equal_the_reference(run_score); }
-BOOST_AUTO_TEST_CASE(scores_alike_in_every_batch) {
-  a_row_has_the_same_scores_in_every_batch(run_score);
-}
-
-BOOST_AUTO_TEST_CASE(makes_single_angles) { single_angles_are_products_rounded_to_f32(run_angles); }
-BOOST_AUTO_TEST_CASE(rounds_heads_to_bf16) { bf16_heads_equal_the_reference(run_heads); }
-BOOST_AUTO_TEST_CASE(rounds_rows_to_bf16) { bf16_rows_equal_the_reference(run_rows); }
-
-BOOST_AUTO_TEST_CASE(selects_under_a_mask) { masked_choices_are_exact(run_select); }
-BOOST_AUTO_TEST_CASE(selects_under_a_mask_over_long_contexts) {
-  masked_choices_are_exact_over_long_contexts(run_select);
-}
-BOOST_AUTO_TEST_CASE(selects_under_a_mask_with_nan_and_infinity) {
-  masked_choices_rank_nan_and_infinity(run_select);
-}
-BOOST_AUTO_TEST_CASE(selects_under_a_full_mask_as_without) {
-  a_full_mask_changes_nothing(run_select);
-}
+// One list for all backends; it wants the functions above.
+#include "tests/kernels/scoring_suite.h"
 
 // The largest scorer: more chunks than blocks of the device take at once, most heads.
 BOOST_AUTO_TEST_CASE(scores_of_a_long_context_equal_the_reference) {

@@ -12,178 +12,39 @@ using namespace ebb::test;
 
 namespace {
 
-struct Bench : SelectBench {
-  using SelectBench::SelectBench;
-
-  void run(const Step& step, std::int32_t max_rows = 0) {
-    Mirror mirror;
-    SelectArgs a = begin(step);
-    a.step = mirror.step(step, max_rows);
-    a.q = mirror.put(q);
-    a.weight = mirror.put(weight);
-    a.keys = mirror.store(keys);
-    a.ids = mirror.share(ids);
-    a.count = mirror.share(count);
-    require_cuda(cuda::select(mirror.launch(cuda::select_workspace(a)), a, 0));
-    mirror.fetch();
-  }
-};
+/// Steps have room for more rows than they hold.
+void run_select(SelectBench& bench, const Step& step) {
+  Mirror mirror;
+  SelectArgs a = bench.begin(step);
+  a.step = mirror.step(step, step.n_rows + step.n_rows / 2 + 1);
+  a.q = mirror.put(bench.q);
+  a.weight = mirror.put(bench.weight);
+  a.keys = mirror.store(bench.keys);
+  if (!bench.allowed.empty()) a.allowed = mirror.put(bench.allowed);
+  a.ids = mirror.share(bench.ids);
+  a.count = mirror.share(bench.count);
+  require_cuda(cuda::select(mirror.launch(cuda::select_workspace(a)), a, 0));
+  mirror.fetch();
+}
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(select_is_exact_with_many_ties_and_odd_sizes) {
-  Random random(41);
-  for (const auto& [n_heads, d, top_k, n_chunks] : {std::tuple{1, 1, 1, 200},
-                                                    {2, 16, 8, 300},
-                                                    {5, 64, 64, 500},
-                                                    {32, 64, 64, 1000},
-                                                    {64, 128, 512, 1100},
-                                                    {70, 130, 100, 260},
-                                                    {3, 96, 100, 640},
-                                                    {4, 7, 300, 301}}) {
-    for (const std::int32_t n_rows : {1, 2, 3, 9, 40, 300}) {
-      if (n_heads >= 64 && n_rows > 9) continue;
-      Bench bench(n_heads, d, 4, top_k, RowFormat::f32, 1, n_chunks + 3);
-      bench.write_keys(random, 1, n_chunks, true);
-      Step step;
-      step.add_run(0, 4 * n_chunks - n_rows, n_rows);
-      bench.write_queries(random, step, true);
-      bench.run(step, n_rows + n_rows / 2);
-      for (std::int32_t r = 0; r < n_rows; ++r) {
-        const std::int32_t visible = (step.pos[static_cast<std::size_t>(r)] + 1) / 4;
-        const auto want = reference::top_k(bench.scores(r, 0, n_chunks, visible), top_k);
-        BOOST_REQUIRE(bench.chosen(r) == want);
-      }
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(select_is_exact_over_several_segments_of_keys) {
-  Random random(47);
-  for (const auto& [n_rows, n_chunks, top_k] :
-       {std::tuple{1, 70000, 512}, {3, 140000, 40}, {20, 40000, 512}, {18, 50000, 3000}}) {
-    Bench bench(1, 16, 4, top_k, RowFormat::f32, 1, n_chunks + 5);
-    bench.write_keys(random, 1, n_chunks, true);
-    Step step;
-    // Rows that end in different segments.
-    step.add_run(0, 4 * n_chunks - 1, 1);
-    for (std::int32_t r = 1; r < n_rows; ++r) {
-      step.add_run(0, r % 3 == 0 ? 4 * 16384 - 3 + r : 4 * n_chunks / (r + 1), 1);
-    }
-    bench.write_queries(random, step, true);
-    bench.run(step);
-    for (std::int32_t r = 0; r < n_rows; ++r) {
-      const std::int32_t visible = (step.pos[static_cast<std::size_t>(r)] + 1) / 4;
-      const auto want = reference::top_k(bench.scores(r, 0, n_chunks, visible), top_k);
-      BOOST_REQUIRE(bench.chosen(r) == want);
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(select_differs_from_double_only_within_rounding_of_the_cut) {
-  Random random(42);
-  for (const RowFormat format : {RowFormat::f32, RowFormat::f16, RowFormat::fp8, RowFormat::fp4}) {
-    for (const auto& [n_heads, d] : {std::pair{32, 64}, {64, 128}}) {
-      const std::int32_t n_chunks = 900, n_rows = 20, top_k = 64;
-      Bench bench(n_heads, d, 4, top_k, format, 1, n_chunks);
-      bench.weight_scale = 0.011f;
-      bench.write_keys(random, 1, n_chunks, false);
-      Step step;
-      step.add_run(0, 4 * n_chunks - n_rows, n_rows);
-      bench.write_queries(random, step, false);
-      bench.run(step);
-      for (std::int32_t r = 0; r < n_rows; ++r) {
-        const std::int32_t visible = (step.pos[static_cast<std::size_t>(r)] + 1) / 4;
-        const auto scores = bench.scores(r, 0, n_chunks, visible);
-        const auto want = reference::top_k(scores, top_k), got = bench.chosen(r);
-        double cut = 1e9;
-        for (const std::int32_t c : want) cut = std::min(cut, scores[static_cast<std::size_t>(c)]);
-        BOOST_REQUIRE(got.size() == want.size());
-        BOOST_TEST(std::is_sorted(got.begin(), got.end()));
-        for (const std::int32_t c : got) {
-          BOOST_TEST(scores[static_cast<std::size_t>(c)] > cut - 1e-5);
-        }
-      }
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(select_takes_all_visible_chunks_unscored_up_to_top_k) {
-  const std::int32_t top_k = 512;
-  for (const std::int32_t visible : {0, 1, 511, 512, 513}) {
-    Random random(43);
-    Bench bench(2, 16, 4, top_k, RowFormat::f32, 1, 600);
-    bench.write_keys(random, 1, visible, true);
-    Step step;
-    step.add_run(0, 4 * visible + 2, 1);
-    if (visible <= top_k) {
-      bench.q = nan_floats(32);
-      bench.weight = nan_floats(2);
-    } else {
-      bench.write_queries(random, step, true);
-    }
-    bench.run(step);
-    BOOST_TEST(bench.count[0] == std::min(visible, top_k));
-    const auto got = bench.chosen(0);
-    BOOST_TEST((visible > top_k || got.empty() || (got.front() == 0 && got.back() == visible - 1)));
-    if (visible > top_k) {
-      BOOST_TEST(got == reference::top_k(bench.scores(0, 0, visible, visible), top_k));
-    }
-  }
-}
-
-BOOST_AUTO_TEST_CASE(select_takes_the_relu_per_head_before_weighting) {
-  // Chunk 0: dots (3, 2): 3 - 2 = 1. Chunk 1: (-3, -2): 0. Chunk 2: (1, -5): 1 - 0 = 1.
-  // Chunk 3: (-9, 1): 0 - 1 = -1. Best two: 0 and 2; best three add chunk 1.
-  const float keys[4][2] = {{3, 2}, {-3, -2}, {1, -5}, {-9, 1}};
-  for (const std::int32_t top_k : {2, 3}) {
-    Bench bench(2, 2, 1, top_k, RowFormat::f32, 1, 4);
-    for (int c = 0; c < 4; ++c) encode_row(RowFormat::f32, 2, 0, keys[c], bench.keys.row(0, c));
-    Step step;
-    step.add_run(0, 3, 1);
-    bench.q = {1, 0, 0, 1};
-    bench.weight = {1, -1};
-    bench.run(step);
-    const auto want = top_k == 2 ? std::vector<std::int32_t>{0, 2} : std::vector{0, 1, 2};
-    BOOST_TEST(bench.chosen(0) == want);
-  }
-}
-
-BOOST_AUTO_TEST_CASE(select_ranks_nan_scores_last_and_still_fills_up) {
-  for (const std::int32_t n_rows : {1, 20}) {
-    Random random(45);
-    const std::int32_t n_chunks = 300;
-    Bench bench(3, 16, 4, 200, RowFormat::f32, 1, n_chunks);
-    bench.write_keys(random, 1, n_chunks, true);
-    const Floats nan = nan_floats(16);
-    // All but 10 keys are NaN: the choice is those 10 and the lowest others.
-    for (std::int32_t c = 0; c < n_chunks; ++c) {
-      if (c < 280 || c >= 290) encode_row(RowFormat::f32, 16, 0, nan.data(), bench.keys.row(0, c));
-    }
-    Step step;
-    for (std::int32_t r = 0; r < n_rows; ++r) step.add_run(0, 4 * n_chunks - 1, 1);
-    bench.write_queries(random, step, true);
-    bench.run(step);
-    std::vector<std::int32_t> want;
-    for (std::int32_t c = 0; c < 190; ++c) want.push_back(c);
-    for (std::int32_t c = 280; c < 290; ++c) want.push_back(c);
-    for (std::int32_t r = 0; r < n_rows; ++r) BOOST_TEST(bench.chosen(r) == want);
-  }
-}
+// One list for all backends; it wants the function above.
+#include "tests/kernels/select_suite.h"
 
 BOOST_AUTO_TEST_CASE(select_gives_a_row_the_same_choice_in_every_batch) {
   Random random(46);
   for (const auto& [n_heads, d, format] :
        {std::tuple{8, 64, RowFormat::fp4}, {64, 128, RowFormat::f32}, {64, 128, RowFormat::fp8}}) {
     const std::int32_t n_chunks = 3000, n_rows = 300, top_k = 64;
-    Bench bench(n_heads, d, 4, top_k, format, 2, n_chunks);
+    SelectBench bench(n_heads, d, 4, top_k, format, 2, n_chunks);
     bench.write_keys(random, 2, n_chunks, false);
     Step all;
     all.add_run(1, 4 * n_chunks - 240, 240);
     all.add_run(0, 5000, 59);
     all.add_run(1, 100, 1);
     bench.write_queries(random, all, false);
-    bench.run(all);
+    run_select(bench, all);
     const auto ids = bench.ids, count = bench.count;
     const Floats q = bench.q, weight = bench.weight;
     for (std::int32_t r = 0; r < n_rows; r += 7) {
@@ -193,7 +54,7 @@ BOOST_AUTO_TEST_CASE(select_gives_a_row_the_same_choice_in_every_batch) {
       const std::int64_t width = std::int64_t{n_heads} * d;
       bench.q.assign(q.begin() + r * width, q.begin() + (r + 1) * width);
       bench.weight.assign(weight.begin() + r * n_heads, weight.begin() + (r + 1) * n_heads);
-      bench.run(one);
+      run_select(bench, one);
       BOOST_REQUIRE(bench.count[0] == count[at]);
       BOOST_REQUIRE(
           std::equal(bench.ids.begin(), bench.ids.begin() + count[at], ids.begin() + r * top_k));

@@ -123,6 +123,9 @@ inline void masked_choices_are_exact_over_long_contexts(const RunSelect& run) {
       run(bench, step);
       require_choices(bench, step, n_chunks);
     }
+    bench.allowed.clear();
+    run(bench, step);
+    require_choices(bench, step, n_chunks);
   }
 }
 

@@ -7,8 +7,6 @@
 #include "kernels/cpu/compress.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/select.h"
-#include "tests/kernels/mask_cases.h"
 #include "tests/kernels/rounding_cases.h"
 #include "tests/kernels/run_phases.h"
 #include "tests/kernels/scoring_cases.h"
@@ -85,44 +83,10 @@ void run_rows(RowsBench& bench, const Step& step) {
   run_phases(list, kSchedule);
 }
 
-void run_select(SelectBench& bench, const Step& step) {
-  SelectArgs a = bench.begin(step);
-  a.step = step.view();
-  a.q = bench.q.data();
-  a.weight = bench.weight.data();
-  a.keys = bench.keys.store;
-  if (!bench.allowed.empty()) a.allowed = bench.allowed.data();
-  a.ids = bench.ids.data();
-  a.count = bench.count.data();
-  cpu::PhaseList list;
-  BOOST_REQUIRE(cpu::add_select(list, a).has_value());
-  run_phases(list, kSchedule);
-}
-
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(keeps_rows) { kept_rows_are_copies_and_nothing_else_is_written(run_keep); }
-
-BOOST_AUTO_TEST_CASE(scores) { scores_equal_the_reference(run_score); }
-BOOST_AUTO_TEST_CASE(scores_many_rows) { scores_of_many_rows_equal_the_reference(run_score); }
-BOOST_AUTO_TEST_CASE(scores_alike_in_every_batch) {
-  a_row_has_the_same_scores_in_every_batch(run_score);
-}
-
-BOOST_AUTO_TEST_CASE(makes_single_angles) { single_angles_are_products_rounded_to_f32(run_angles); }
-BOOST_AUTO_TEST_CASE(rounds_heads_to_bf16) { bf16_heads_equal_the_reference(run_heads); }
-BOOST_AUTO_TEST_CASE(rounds_rows_to_bf16) { bf16_rows_equal_the_reference(run_rows); }
-
-BOOST_AUTO_TEST_CASE(selects_under_a_mask) { masked_choices_are_exact(run_select); }
-BOOST_AUTO_TEST_CASE(selects_under_a_mask_over_long_contexts) {
-  masked_choices_are_exact_over_long_contexts(run_select);
-}
-BOOST_AUTO_TEST_CASE(selects_under_a_mask_with_nan_and_infinity) {
-  masked_choices_rank_nan_and_infinity(run_select);
-}
-BOOST_AUTO_TEST_CASE(selects_under_a_full_mask_as_without) {
-  a_full_mask_changes_nothing(run_select);
-}
+// One list for all backends; it wants the functions above.
+#include "tests/kernels/scoring_suite.h"
 
 BOOST_AUTO_TEST_CASE(refuses_what_does_not_fit) {
   Step step;
