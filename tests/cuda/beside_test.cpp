@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "core/api/compute.h"
-#include "core/api/host.h"
 #include "kernels/ops/ops.h"
 #include "kernels/rope.h"
+#include "tests/core/bare_host.h"
 #include "tests/core/support.h"
 #include "tests/cuda/device.h"
 #include "tests/kernels/scoring_cases.h"
@@ -26,19 +26,6 @@ using namespace ebb::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-class BareHost final : public Host {
- public:
-  void log(LogLevel, std::string_view) noexcept override {}
-  void assert_thread(ThreadTag) noexcept override {}
-  std::uint64_t seed() const noexcept override { return 0; }
-  Loader* loader() noexcept override { return nullptr; }
-  Compute* compute() noexcept override { return nullptr; }
-  Comm* comm() noexcept override { return nullptr; }
-  Attention* attention() noexcept override { return nullptr; }
-  Staging* staging() noexcept override { return nullptr; }
-  Memory* memory() noexcept override { return nullptr; }
-};
 
 template <class T>
 void require_done(const Result<T>& result) {

@@ -95,6 +95,18 @@ struct Case {
   std::size_t padding = 0;  // of the header: how the data are aligned
 };
 
+/// A file with one scorer of random weights, and these weights in double.
+struct ScorerFile {
+  TempFolder folder;
+  SafetensorsFile file;
+  reference::Retriever retriever;
+  std::string path;
+
+  explicit ScorerFile(const RetrieverShape& shape, std::size_t padding = 0)
+      : retriever(random_retriever(shape, "retrievers.l0.", 3, file)),
+        path(folder.write("scorers.safetensors", file.bytes(padding))) {}
+};
+
 std::string describe(const Case& c) {
   return "d_model " + std::to_string(c.shape.d_model) + " rank " + std::to_string(c.shape.rank) +
          " heads " + std::to_string(c.shape.n_heads) + " d " + std::to_string(c.shape.d) + " " +
@@ -106,18 +118,15 @@ std::string describe(const Case& c) {
 void check_positions(const Case& c, const std::vector<std::int32_t>& positions) {
   constexpr std::int64_t kChunks = 128;
   Bench bench;
-  const TempFolder folder;
-  SafetensorsFile file;
-  const reference::Retriever retriever = random_retriever(c.shape, "retrievers.l0.", 3, file);
-  const std::string path = folder.write("scorers.safetensors", file.bytes(c.padding));
+  const ScorerFile file(c.shape, c.padding);
   const Read read(c.shape, c.format, kChunks, 1, 3, 11);
   MadeUpAttention attention;
   attention.scored = read.layer;
   attention.scored.transformed = c.transformed;
   bench.services().parts().attention = &attention;
-  const ModulePtr<Scorer> scorer = test::require(
-      bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\"\nrounding = \"" +
-                                             (c.rounds ? "bf16" : "none") + "\""));
+  const ModulePtr<Scorer> scorer = test::require(bench.scorer(
+      "scorer_flashmemory", "layer = 2\nweights = \"" + file.path + "\"\nrounding = \"" +
+                                (c.rounds ? "bf16" : "none") + "\""));
   BOOST_TEST(scorer->layer() == 2);
   test::require(scorer->load());
   for (const std::int32_t pos : positions) {
@@ -125,7 +134,7 @@ void check_positions(const Case& c, const std::vector<std::int32_t>& positions) 
       attention.scored.ratio = std::max<std::int32_t>(1, (pos + 1) / kChunks);
       const std::int32_t visible = (pos + 1) / attention.scored.ratio;
       const auto logits = ask(bench.compute(), *scorer.get(), {{0, pos}}, 1, kChunks);
-      const auto want = reference::retriever_logits(retriever, read.kept(1), pos,
+      const auto want = reference::retriever_logits(file.retriever, read.kept(1), pos,
                                                     read.keys(0, visible), c.transformed, c.rounds);
       compare(logits.data(), want, kChunks);
     }
@@ -224,17 +233,14 @@ BOOST_AUTO_TEST_CASE(queries_of_many_sequences_read_their_own_vectors_and_keys) 
 BOOST_AUTO_TEST_CASE(plans_for_other_kept_rows_touch_other_memory) {
   const RetrieverShape shape{96, 40, 8, 128, 32};
   Bench bench;
-  const TempFolder folder;
-  SafetensorsFile file;
-  (void)random_retriever(shape, "retrievers.l0.", 3, file);
-  const std::string path = folder.write("scorers.safetensors", file.bytes());
+  const ScorerFile file(shape);
   const Read read(shape, RowFormat::f32, 64, 3, 6, 15);
   MadeUpAttention attention;
   attention.scored = read.layer;
   attention.scored.ratio = 4;
   bench.services().parts().attention = &attention;
-  const auto scorer =
-      test::require(bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
+  const auto scorer = test::require(
+      bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + file.path + "\""));
   test::require(scorer->load());
   SessionShape session;
   session.max_sequences = 3;
@@ -280,17 +286,14 @@ BOOST_AUTO_TEST_CASE(plans_for_other_kept_rows_touch_other_memory) {
 BOOST_AUTO_TEST_CASE(the_transform_cancels_between_queries_and_keys) {
   const RetrieverShape shape{96, 40, 8, 128, 32};
   Bench bench;
-  const TempFolder folder;
-  SafetensorsFile file;
-  (void)random_retriever(shape, "retrievers.l0.", 3, file);
-  const std::string path = folder.write("scorers.safetensors", file.bytes());
+  const ScorerFile file(shape);
   Read read(shape, RowFormat::f32, 200, 1, 1, 13);
   MadeUpAttention attention;
   attention.scored = read.layer;
   attention.scored.ratio = 4;
   bench.services().parts().attention = &attention;
-  const auto scorer =
-      test::require(bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
+  const auto scorer = test::require(
+      bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + file.path + "\""));
   test::require(scorer->load());
   const auto plain = ask(bench.compute(), *scorer.get(), {{0, 799}}, 0, 200);
   for (std::int64_t c = 0; c < 200; ++c) {
@@ -331,10 +334,7 @@ BOOST_AUTO_TEST_CASE(the_transform_is_orthonormal) {
 BOOST_AUTO_TEST_CASE(every_fp8_code_counts_as_its_value_and_nan_is_passed_on) {
   const RetrieverShape shape{64, 32, 1, 128, 32};
   Bench bench;
-  const TempFolder folder;
-  SafetensorsFile file;
-  const reference::Retriever retriever = random_retriever(shape, "retrievers.l0.", 3, file);
-  const std::string path = folder.write("scorers.safetensors", file.bytes());
+  const ScorerFile file(shape);
   Read read(shape, RowFormat::fp8, 256, 1, 1, 14);
   for (std::int32_t code = 0; code < 256; ++code) {
     std::byte* const row = row_at(read.layer.keys, 0, code);
@@ -348,15 +348,15 @@ BOOST_AUTO_TEST_CASE(every_fp8_code_counts_as_its_value_and_nan_is_passed_on) {
   attention.scored.ratio = 4;
   attention.scored.transformed = true;
   bench.services().parts().attention = &attention;
-  const auto scorer =
-      test::require(bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
+  const auto scorer = test::require(
+      bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + file.path + "\""));
   test::require(scorer->load());
   auto logits = ask(bench.compute(), *scorer.get(), {{0, 1023}}, 0, 256);
   scorer->finish(0, 1023, logits);
 
-  std::vector<double> q = reference::retriever_query(retriever, read.kept(0), 1023, true);
+  std::vector<double> q = reference::retriever_query(file.retriever, read.kept(0), 1023, true);
   reference::hadamard_by_definition(q);
-  const double w = reference::times(retriever.weights, read.kept(0))[0] / std::sqrt(128.0);
+  const double w = reference::times(file.retriever.weights, read.kept(0))[0] / std::sqrt(128.0);
   for (std::int32_t code = 0; code < 256; ++code) {
     // By hand: sign, four bits of exponent, three of mantissa; the topmost pattern is NaN.
     const int exponent = code >> 3 & 15, mantissa = code & 7;

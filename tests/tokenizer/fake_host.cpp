@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "tests/core/bare_host.h"
 #include "tools/ebb/path_option.h"
 
 extern "C" const ebb::ModuleDescriptor ebb_module;
@@ -9,18 +10,10 @@ extern "C" const ebb::ModuleDescriptor ebb_module;
 namespace ebb::test {
 namespace {
 
-class FakeHost final : public Host {
+class FakeHost final : public BareHost {
  public:
   explicit FakeHost(Loader* loader) : loader_(loader) {}
-  void log(LogLevel, std::string_view) noexcept override {}
-  void assert_thread(ThreadTag) noexcept override {}
-  std::uint64_t seed() const noexcept override { return 0; }
   Loader* loader() noexcept override { return loader_; }
-  Compute* compute() noexcept override { return nullptr; }
-  Comm* comm() noexcept override { return nullptr; }
-  Attention* attention() noexcept override { return nullptr; }
-  Staging* staging() noexcept override { return nullptr; }
-  Memory* memory() noexcept override { return nullptr; }
 
  private:
   Loader* loader_;
