@@ -51,6 +51,14 @@ Mean mean_of(std::span<const double> values) {
   return mean;
 }
 
+double nll(std::span<const float> logits, std::int32_t token) {
+  double highest = -HUGE_VAL;
+  for (const float logit : logits) highest = std::max<double>(highest, logit);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
+}
+
 Ratio ratio_of(std::span<const double> logarithms) {
   const Mean mean = mean_of(logarithms);
   Ratio ratio{std::exp(mean.value), std::nullopt};

@@ -28,6 +28,9 @@ struct Mean {
 /// Mean of independent values with its interval.
 Mean mean_of(std::span<const double> values);
 
+/// -ln softmax(logits)[token], in nats; NaN if a logit is.
+double nll(std::span<const float> logits, std::int32_t token);
+
 /// A ratio of speeds from the logarithms of independent ratios: exp of their mean and, of two or
 /// more, exp of the 95 % interval of the mean (Student's t).
 struct Ratio {
