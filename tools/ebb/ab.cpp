@@ -290,8 +290,8 @@ void add_ab(CLI::App& app, int& status) {
   command->footer(
       "A round runs the prompts on one side, then on the other: AB BA BA AB ... (ABBA BAAB),\n"
       "after one round that is not timed. Each prompt of a round gives a ratio of B to A; a round\n"
-      "is the mean of their logarithms, and the 95 % interval is over rounds. One round supports "
-      "no\n"
+      "is the mean of their logarithms, and intervals are over rounds: all ratios that are shown\n"
+      "lie in theirs at once in 95 % of experiments. One round supports no\n"
       "claim and gets no interval. A sign test looks for drift of A itself; tokens are compared\n"
       "prompt by prompt. Other tokens are no error unless --require-equal says so.\n"
       "\n"

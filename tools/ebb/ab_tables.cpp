@@ -107,7 +107,11 @@ AbTable differences_table(const AbReport& report) {
 }
 
 AbTable ratios_table(const AbReport& report) {
-  AbTable table{{{"measure"}, {"A", true}, {"B", true}, {"B / A", true}, {"95 % interval", true}},
+  AbTable table{{{"measure"},
+                 {"A", true},
+                 {"B", true},
+                 {"B / A", true},
+                 {interval_name(report.measures.size()), true}},
                 {}};
   for (const AbMeasure& measure : report.measures) {
     table.rows.push_back({fmt::format("{}, {}", measure.name, measure.unit),
