@@ -2,7 +2,8 @@
 # Installs what building and testing needs on Debian 12 and Ubuntu 24.04 (or later), from the
 # distribution's packages alone. Does nothing, and needs no rights, where all of it is there.
 # Not among them, since tests that miss them say so and are skipped: chromium and python3-pandas
-# (reports), numpy, torch and safetensors for Python (tools/train_scorer). Nor is libbenchmark-dev, for
+# (reports), numpy, torch and safetensors for Python (tools/train_scorer), libcachesim (LRU compared with
+# it). Nor is libbenchmark-dev, for
 # -DEBB_BENCHMARKS=ON.
 # Usage: tools/setup.sh
 set -euo pipefail

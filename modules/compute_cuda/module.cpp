@@ -1,6 +1,7 @@
 // The CUDA backend. Weights are copied to the device when they are imported; a plan is one graph,
-// recorded once and launched for every step. A run only enqueues: what waits for the device is a
-// read, so a step of decode has one wait, that for its token.
+// recorded once and launched for every step ([compute] graph = false: its ops, one by one). A run
+// only enqueues: what waits for the device is a read, so a step of decode has one wait, that for
+// its token.
 
 #include <algorithm>
 #include <cstdio>
@@ -33,6 +34,7 @@ struct Settings {
   bool early_start = true;
   bool poison = false;
   bool profile = false;
+  bool graph = true;
 };
 
 constexpr std::uint64_t kBounceBytes = std::uint64_t{1} << 20;  // of each pinned copy buffer
@@ -61,6 +63,7 @@ class ComputeCuda final : public Compute {
     settings.early_start = options.get_bool("early_start", true);
     settings.poison = options.get_bool("poison", false);
     settings.profile = options.get_bool("profile", false);
+    settings.graph = options.get_bool("graph", true);
     EBB_TRY(options.finish());
     auto compute = std::unique_ptr<ComputeCuda>(new ComputeCuda(host, settings));
     EBB_TRY(compute->open());
@@ -215,7 +218,8 @@ class ComputeCuda final : public Compute {
       if (is_rehearsal_) return PlanId{};
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));
       launch.stream = stream_.get();
-      EBB_ASSIGN(Plan plan, Plan::capture(std::move(recorded), launch, settings_.profile));
+      EBB_ASSIGN(Plan plan,
+                 Plan::capture(std::move(recorded), launch, settings_.profile, settings_.graph));
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "uploading a graph"));
       plans_.push_back(std::move(plan));
       return PlanId{static_cast<std::int32_t>(plans_.size() - 1)};
@@ -225,7 +229,7 @@ class ComputeCuda final : public Compute {
   Status start(PlanId id) noexcept override {
     EBB_ASSERT(id.v >= 0 && static_cast<std::size_t>(id.v) < plans_.size());
     Plan& plan = plans_[static_cast<std::size_t>(id.v)];
-    EBB_TRY(check(plan.launch(stream_.get()), "launching a step"));
+    EBB_TRY(plan.launch(stream_.get()));
     if (!settings_.profile) return ok_status();
     EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "waiting for the device"));
     return plan.collect_times();
@@ -240,7 +244,7 @@ class ComputeCuda final : public Compute {
     Plan& plan = plans_[static_cast<std::size_t>(id.v)];
     EBB_TRY(check(cudaEventRecord(so_far_.get(), stream_.get()), "cudaEventRecord"));
     EBB_TRY(check(cudaStreamWaitEvent(beside_.get(), so_far_.get()), "cudaStreamWaitEvent"));
-    EBB_TRY(check(plan.launch(beside_.get()), "launching a plan beside the steps"));
+    EBB_TRY(plan.launch(beside_.get()));
     EBB_TRY(check(cudaEventRecord(plan.over(), beside_.get()), "cudaEventRecord"));
     if (!settings_.profile) return ok_status();
     EBB_TRY(wait_beside(id));

@@ -3,13 +3,13 @@
 namespace ebb::cuda {
 namespace {
 
-/// Enqueues every op on the capturing stream.
+/// Enqueues every op on a stream, be it a capturing one or not.
 Status enqueue_all(const RecordedPlan& recorded, const Launch& launch,
-                   const std::vector<Event>& events) {
+                   const std::vector<Event>& events, bool is_capturing) {
+  const unsigned flags = is_capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
   const auto record = [&](std::size_t i) {
-    return events.empty()
-               ? cudaSuccess
-               : cudaEventRecordWithFlags(events[i].get(), launch.stream, cudaEventRecordExternal);
+    return events.empty() ? cudaSuccess
+                          : cudaEventRecordWithFlags(events[i].get(), launch.stream, flags);
   };
   EBB_TRY(check(record(0), "recording an event"));
   for (std::size_t i = 0; i < recorded.ops.size(); ++i) {
@@ -21,7 +21,8 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch,
 
 }  // namespace
 
-Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool timed) {
+Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool timed,
+                           bool as_graph) {
   Plan plan;
   plan.calls_ = std::move(recorded.calls);
   EBB_ASSIGN(plan.over_, new_event());
@@ -34,7 +35,7 @@ Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool t
   }
   EBB_TRY(check(cudaStreamBeginCapture(launch.stream, cudaStreamCaptureModeThreadLocal),
                 "cudaStreamBeginCapture"));
-  const Status enqueued = enqueue_all(recorded, launch, plan.events_);
+  const Status enqueued = enqueue_all(recorded, launch, plan.events_, true);
   // The capture must be ended even if an op failed.
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(launch.stream, &graph);
@@ -42,11 +43,23 @@ Result<Plan> Plan::capture(RecordedPlan&& recorded, const Launch& launch, bool t
   EBB_TRY(enqueued);
   EBB_TRY(check(ended, "cudaStreamEndCapture"));
   EBB_TRY(check(cudaGraphGetNodes(graph, nullptr, &plan.n_nodes_), "cudaGraphGetNodes"));
+  if (!as_graph) {
+    plan.recorded_ = std::move(recorded);
+    plan.launch_ = launch;
+    return plan;
+  }
   cudaGraphExec_t exec = nullptr;
   EBB_TRY(check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate"));
   plan.exec_.reset(exec);
   EBB_TRY(check(cudaGraphUpload(exec, launch.stream), "cudaGraphUpload"));
   return plan;
+}
+
+Status Plan::launch(cudaStream_t stream) const {
+  if (exec_) return check(cudaGraphLaunch(exec_.get(), stream), "launching a graph");
+  Launch launch = launch_;
+  launch.stream = stream;
+  return enqueue_all(recorded_, launch, events_, false);
 }
 
 Status Plan::collect_times() {

@@ -9,16 +9,18 @@
 
 namespace ebb::cuda {
 
-/// A recorded plan as one graph, ready to be launched again and again.
+/// A recorded plan, ready to be launched again and again: as one graph, or op by op.
 class Plan {
  public:
   /// Captures the ops, whose host calls it keeps. `launch.stream` is used for the capture alone;
-  /// `launch.workspace` holds recorded.workspace_bytes and outlives the plan. With `timed`, the
-  /// graph also takes the time after every op.
-  static Result<Plan> capture(RecordedPlan&& recorded, const Launch& launch, bool timed);
+  /// `launch.workspace` holds recorded.workspace_bytes and outlives the plan. With `timed`, a run
+  /// also takes the time after every op. Without `as_graph` the graph is only counted, and a run
+  /// enqueues every op anew: what a graph is compared with.
+  static Result<Plan> capture(RecordedPlan&& recorded, const Launch& launch, bool timed,
+                              bool as_graph);
 
   /// Enqueues one run.
-  cudaError_t launch(cudaStream_t stream) const { return cudaGraphLaunch(exec_.get(), stream); }
+  Status launch(cudaStream_t stream) const;
 
   /// For the one who launches, to record behind a run; done until then.
   cudaEvent_t over() const { return over_.get(); }
@@ -35,7 +37,9 @@ class Plan {
 
   std::deque<HostCallArgs> calls_;  // which the graph points to
   Graph graph_;
-  GraphExec exec_;
+  GraphExec exec_;         // null without a graph:
+  RecordedPlan recorded_;  // then its ops
+  Launch launch_;          // and what they are enqueued with, but for the stream
   Event over_;
   std::size_t n_nodes_ = 0;
   std::vector<Event> events_;  // before the first op and after each

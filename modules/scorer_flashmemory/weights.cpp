@@ -8,7 +8,7 @@ namespace ebb::flashmemory {
 namespace {
 
 constexpr std::string_view kLatent = "wq_a.weight";
-constexpr std::int64_t kMaxRank = 1 << 20;
+constexpr std::int64_t kMaxRank = 1 << 16;  // released: 2,048
 constexpr std::int64_t kMaxHeads = 1 << 16;
 constexpr std::size_t kMaxListed = 8;
 

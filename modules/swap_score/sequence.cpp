@@ -9,8 +9,8 @@
 // chunk's score as a logistic of its distance from the mean in standard deviations, so that logits
 // and probabilities weigh the same. Every term shrinks by the same factor per step, so the order of
 // two chunks that nothing happens to never changes: log2 v(t) + t / half_life is constant, and is
-// the key under which a heap keeps it. A key is new after a use and after a scoring only.
-// Until the first scoring all keys are equal, and the order of the last use decides: LRU.
+// the key under which a heap keeps it. A key is new after a use and after a scoring only; equal
+// ones go by the order of the last use. Until the first scoring s is 0.
 
 namespace ebb::score {
 namespace {
@@ -55,7 +55,6 @@ void Sequence::clear() {
   step_ = scored_at_ = 0;
   last_layer_ = kNone;
   order_ = 0;
-  has_scores_ = false;
 }
 
 // Of the chunks without a slot, the one that lost it first makes room.
@@ -85,7 +84,6 @@ double Sequence::predicted(std::int32_t chunk) const {
 
 ValueHeap::Value Sequence::value(std::int32_t i) const {
   const Entry& state = entry(i);
-  if (!has_scores_) return {0, state.order};
   const double now =
       (settings_.recency + settings_.frequency * state.average) * decay(step_ - state.used) +
       predicted(table_.chunk(i).chunk);
@@ -146,7 +144,6 @@ void Sequence::scored(std::span<const float> scores) {
                      ? 0.f
                      : static_cast<float>(1 / (1 + std::exp(-(score - mean) / deviation)));
   }
-  has_scores_ = true;
   scored_at_ = step_;
   for (const std::int32_t i : heap_.entries()) heap_.set_later(i, value(i));
   heap_.restore_all();
@@ -158,8 +155,7 @@ std::size_t Sequence::admit(std::int32_t layer, std::span<const std::int32_t> mi
   for (const std::int32_t chunk : missed) {
     const std::int32_t i = table_.find({layer, chunk});
     const double average = i == kNone ? 0 : entry(i).average * decay(step_ - entry(i).used);
-    const double worth = has_scores_ ? settings_.frequency * average + predicted(chunk) : 0;
-    ranked_.push_back({-worth, chunk});
+    ranked_.push_back({-(settings_.frequency * average + predicted(chunk)), chunk});
   }
   const std::size_t n = std::min(missed.size(), out.size());
   std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<std::ptrdiff_t>(n),

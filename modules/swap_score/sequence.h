@@ -15,7 +15,7 @@
 namespace ebb::score {
 
 struct Settings {
-  double score = 2;        ///< weight of the predicted need
+  double score = 0.5;      ///< weight of the predicted need
   double frequency = 0.5;  ///< weight of the average of selections
   double recency = 1;      ///< weight of the last use
   double half_life = 32;   ///< steps after which all three count half
@@ -62,11 +62,10 @@ class Sequence {
   std::vector<Entry> entries_;
   ValueHeap heap_;  // of chunks with slots
   Lists rest_;      // one list: chunks without slots, of which the average is still known
-  std::vector<float> scores_;  // by chunk, 0..1; of the last scored()
+  std::vector<float> scores_;  // by chunk, 0..1; of the last scored(), 0 before
   std::int64_t step_ = 0, scored_at_ = 0;
   std::int32_t last_layer_ = kNone;
   std::uint64_t order_ = 0;
-  bool has_scores_ = false;
   std::vector<std::int32_t> aside_;
   std::vector<std::pair<double, std::int32_t>> ranked_;
 };

@@ -210,7 +210,8 @@ BOOST_AUTO_TEST_CASE(the_module_waits_for_a_plan_beside_before_it_goes) {
 }
 
 BOOST_AUTO_TEST_CASE(plans_beside_have_the_results_of_plain_ones) {
-  for (const char* const keys : {"", "profile = true", "early_start = false", "poison = true"}) {
+  for (const char* const keys : {"", "profile = true", "early_start = false", "poison = true",
+                                 "graph = false", "graph = false\nprofile = true"}) {
     Fixture f(keys);
     Random random(91);
     // A scorer's plan: angles, heads, scores. A step: selection by the same keys.

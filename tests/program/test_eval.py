@@ -2,6 +2,7 @@
 
 import array
 import json
+import math
 import os
 import stat
 import statistics
@@ -95,6 +96,130 @@ class Logits(ProgramTest):
         path = self.write("p.json", "[[1]]")
         self.expect_refused("--chunk 65", "eval", "logits", self.model, "-i", path, "-o",
                             self.path("l.f32"), "--chunk", "65")
+
+
+class Likelihood(ProgramTest):
+    """ebb eval needles --likelihood."""
+    MEMORY = ('[memory]\nmodule = "memory_flash"\nmode = "{}"\ninterval = 64\nbudget = 0.05\n'
+              'recent_tokens = 0\nsink_tokens = 0\n[[memory.scorer]]\n'
+              'module = "scorer_recent"\n')
+
+    def likelihood(self, manifest, needles, *more, output="l.jsonl"):
+        done = self.expect(0, "eval", "needles", manifest, "-i", self.batch(needles), "-o",
+                           self.path(output), "--likelihood", *more)
+        self.table = done.out
+        return self.results(output)
+
+    def setUp(self):
+        super().setUp()
+        with open(DATA / "needles.jsonl", encoding="utf-8") as file:
+            self.needle = json.loads(file.readline())
+
+    def test_the_likelihood_is_that_of_the_logits_after_each_prefix(self):
+        # Ids from tokenizers that share nothing with ours; logits through the other door.
+        vectors = json.loads((DATA / "tokenizer" / "tokenizer_vectors.json").read_text())
+        by_text = {v["text"]: v["ids"] for v in vectors}
+        prompt, answer = "http://a.b/c?d=e#f", "The access code of Marlow Brackley is 48213."
+        wanted = by_text[answer] + [1]  # the end token of this model
+        manifest = self.manifest()
+        ids = self.write("ids.json", json.dumps([by_text[prompt] + by_text[answer]]))
+        self.expect(0, "eval", "logits", manifest, "-i", ids, "-o", self.path("l.f32"), "--all")
+        rows = floats(self.path("l.f32"))
+        width = len(rows) // (len(by_text[prompt]) + len(by_text[answer]))
+        want, best = [], []
+        for i, token in enumerate(wanted):
+            at = (len(by_text[prompt]) - 1 + i) * width
+            row = rows[at:at + width]
+            top = max(row)
+            want.append(math.log(math.fsum(math.exp(x - top) for x in row)) + top - row[token])
+            best.append(row.index(top) == token)
+        for decode in ((), ("--decode", "1"), ("--decode", str(len(by_text[prompt]) - 1))):
+            line, = self.likelihood(manifest, [{"id": "a", "prompt": prompt, "answer": answer}],
+                                    *decode)
+            self.assertEqual(line["tokens"], wanted)
+            self.assertEqual(len(line["nats"]), len(want))
+            for got, value in zip(line["nats"], want):
+                self.assertAlmostEqual(got, value, delta=1e-4)
+            self.assertAlmostEqual(line["mean_nats"], statistics.fmean(want), delta=1e-4)
+            self.assertEqual(line["n_right_tokens"], (best + [False]).index(False))
+        self.assertGreater(min(want), 0)
+        self.assertGreater(max(want), 1)  # no needle's answer: a sure one would show little
+
+    def test_right_is_what_greedy_decoding_gives(self):
+        manifest = self.manifest(max_context=2048)
+        line, = self.likelihood(manifest, [self.needle])
+        self.assertTrue(line["right"])
+        self.assertLess(line["mean_nats"], 0.01)
+        self.assertRegex(self.table, r"(?m)^ +all +1/1 +0\.00")
+        wrong = dict(self.needle, answer=self.needle["answer"][:-1])
+        line, = self.likelihood(manifest, [wrong])
+        self.assertFalse(line["right"])  # the end token is not what comes then
+        self.assertEqual(line["n_right_tokens"], len(wrong["answer"]))
+        self.assertGreater(line["nats"][-1], 1)
+
+    def test_a_limited_selection_acts_two_steps_after_the_forecast_is_asked_for(self):
+        nats = {}
+        for mode in ("off", "exact", "bounded"):
+            manifest = self.manifest(max_context=2048, more=self.MEMORY.format(mode))
+            for decode in ((), ("--decode", "2")):
+                found = {str(self.likelihood(manifest, [self.needle], *decode, "--set",
+                                             f"engine.prefill_chunk={chunk}")[0]["nats"])
+                         for chunk in (64, 100)}
+                self.assertEqual(len(found), 1)  # how the prompt is fed changes nothing
+                nats[mode, len(decode) > 0] = json.loads(found.pop())
+        self.assertEqual(nats["exact", False], nats["off", False])
+        self.assertEqual(nats["exact", True], nats["off", True])
+        self.assertEqual(nats["bounded", False][:2], nats["off", False][:2])
+        self.assertNotEqual(nats["bounded", False][2], nats["off", False][2])
+        self.assertNotEqual(nats["bounded", True][0], nats["off", True][0])
+        self.assertGreater(statistics.fmean(nats["bounded", True]), 1)  # of the newest chunks alone
+
+    def test_differences_are_paired_by_needle(self):
+        needles = [{"id": f"n{i}", "prompt": f"It was {word}, and the ", "answer": word}
+                   for i, word in enumerate(("dark", "late", "a long way"))]
+        first = self.likelihood(self.manifest(), needles, output="first.jsonl")
+        # Other needles and another order; n2 is in the first alone.
+        other = [dict(needles[1], prompt="The answer is "), dict(needles[0]),
+                 {"id": "new", "prompt": "x", "answer": "y"}]
+        second = self.likelihood(self.manifest(), other, "--against", self.path("first.jsonl"))
+        by_id = {line["id"]: line["mean_nats"] for line in first}
+        want = [second[0]["mean_nats"] - by_id["n1"], second[1]["mean_nats"] - by_id["n0"]]
+        self.assertEqual([line.get("difference") for line in second], [*want, None])
+        self.assertEqual(want[1], 0)
+        half = 12.7062047 * statistics.stdev(want) / 2 ** 0.5  # 1 degree of freedom
+        row = self.table.splitlines()[-1].split()
+        mean = statistics.fmean(want)
+        self.assertEqual(row[-5:], ["2", f"{mean:+.4f}", f"{mean - half:+.4f}", "to",
+                                    f"{mean + half:+.4f}"])
+        all_three = [line["mean_nats"] for line in second]
+        half = 4.302653 * statistics.stdev(all_three) / 3 ** 0.5
+        mean = statistics.fmean(all_three)
+        self.assertEqual(row[2:7], [f"{mean:.4f}", f"{mean - half:.4f}", "to", f"{mean + half:.4f}",
+                                    f"{math.exp(mean):.3f}"])
+
+    def test_what_has_no_likelihood_is_refused_before_anything_is_run(self):
+        good = {"id": "good", "prompt": "It was dark", "answer": "y"}
+        several = {"id": "s", "prompt": "x", "answers": ["a", "b"]}
+        long = {"id": "long", "prompt": "x " * 255, "answer": "y " * 200}
+        self.likelihood(self.manifest(), [good], output="o.jsonl")
+        self.write("bad.jsonl", '{"id": "good"}\n')
+        self.write("nan.jsonl", '{"id": "good", "tokens": [1], "nats": []}\n')
+        for lines, more, says in (
+                ([good, several], (), "needle s: several answers"),
+                ([good, long], (), "needle long: with its answer the prompt has"),
+                ([good], ("--decode", "9"), "--decode 9: the prompt has"),
+                ([good], ("--against", self.path("bad.jsonl")), "bad.jsonl:1: want what"),
+                ([good], ("--against", self.path("nan.jsonl")), "nan.jsonl:1: want what"),
+                ([good], ("--against", self.path("none.jsonl")), "none.jsonl"),
+                ([dict(good, id="x")], ("--against", self.path("o.jsonl")), "none of these needles"),
+                ([dict(good, answer="z")], ("--against", self.path("o.jsonl")), "another answer")):
+            self.expect_refused(says, "eval", "needles", self.manifest(), "-i", self.batch(lines),
+                                "-o", self.path("l.jsonl"), "--likelihood", *more)
+            self.assertFalse((self.folder / "l.jsonl").exists())
+        for more in (("--decode", "2"), ("--against", self.path("o.jsonl"))):
+            result = self.expect(2, "eval", "needles", self.manifest(), "-i", self.batch([good]),
+                                 *more)
+            self.assertIn("--likelihood", result.err)
 
 
 class Quality(ProgramTest):

@@ -95,6 +95,29 @@ class Answers(ProgramTest):
             self.assertTrue(all(line["right"] for line in self.results(name)))
         self.assertEqual(found[0], found[1])
 
+    def test_E3_with_and_without_a_graph_the_bits_are_the_same(self):
+        # Prompts, decode, swapping and scorers beside the steps; then all logits of a prompt.
+        lines = [{"id": f"r{i}", "tokens": [(j * 37 + i) % 500 + 1 for j in range(700)],
+                  "max_tokens": 80, "ignore_eos": True} for i in range(2)]
+        ids = self.write("ids.json", json.dumps([lines[0]["tokens"]]))
+        tokens, logits, launches = [], [], []
+        for graph in ("true", "false"):
+            settings = (*GPU, "--set", f"compute.graph={graph}")
+            self.expect(0, "run", DEMO / "bounded.toml", "-i", self.batch(lines), "-o",
+                        self.path(f"{graph}.jsonl"), *settings, "--set", "engine.max_sequences=2",
+                        "--set", "swap.slots=70", timeout=280)
+            tokens.append({line["id"]: line["tokens"] for line in self.results(f"{graph}.jsonl")})
+            self.expect(0, "eval", "logits", MANIFEST, "-i", ids, "-o", self.path("l.f32"), "--all",
+                        *settings, timeout=280)
+            logits.append((self.folder / "l.f32").read_bytes())
+            self.expect(0, "bench", MANIFEST, *settings, "--frontiers", "512", "--new", "4",
+                        "--json", self.path("b.json"))
+            launches.append(json.loads((self.folder / "b.json").read_text())["rows"][0]["launches"])
+        self.assertEqual(tokens[0], tokens[1])
+        self.assertEqual(len(tokens[0]["r0"]), 80)
+        self.assertTrue(logits[0] == logits[1], "other logits without a graph")
+        self.assertEqual(launches[0], launches[1])  # nodes of the same recording
+
     def test_an_interrupted_run_goes_on_where_it_was(self):
         arguments = ("run", MANIFEST, "-i", DEMO / "prompts.jsonl", "-o", self.path("r.jsonl"),
                      *GPU)

@@ -73,6 +73,34 @@ class Plan(ProgramTest):
                            *self.set("swap.module=swap_lru", "swap.slots=512")).out
         self.assertRegex(text, r"(?m)^  rows kept out of the device +63\.00 +2667\.00$")
 
+    def test_the_longest_context_is_told_to_the_token_below_a_unit_of_128(self):
+        manifest = self.manifest(max_context=8192)
+        bytes_of = [sum(p["bytes"] for p in self.plan(manifest, *self.set(
+            f"engine.max_context={n}"))["device"]["parts"]) for n in (9, 13)]
+        self.assertLess(*bytes_of)
+        taken = self.plan(manifest, *self.set("engine.max_context=12"))
+        room = ["--set", f"compute.memory_limit={taken['device']['bytes']}"]
+        report = self.plan(manifest, *room, status=3)
+        self.assertTrue(any(s["set"] == ["engine.max_context=12"] for s in report["suggestions"]),
+                        report["suggestions"])
+        self.assertEqual(self.plan(manifest, *room, *self.set("engine.max_context=1"))
+                         ["longest_context"], 12)
+
+    def test_P5_memory_of_a_million_tokens_is_the_formula(self):
+        # Bytes of a stored row or key as published, in MiB of 262,144 chunks in 21 layers, and of
+        # 8,192 in the 20 layers of ratio 128.
+        for keys, want in (("fp8", 132), ("fp4", 68)):
+            settings = ["engine.max_context=1048576", "swap.module=swap_lru", "swap.slots=1024",
+                        "swap.host_limit=400GiB", "attention.kv_format=fp8",
+                        f"attention.index_format={keys}"]
+            report = self.plan(*FLASH, "--device-memory", "1000GiB", *self.set(*settings))
+            parts = {part["part"]: part["bytes"] for part in
+                     report["device"]["parts"] + report["host"]["parts"]}
+            for name, formula in (("chunk pool", 21 * 262144 * 584), ("index keys", 21 * 262144 * want),
+                                  ("chunk slots", 21 * 1024 * 584), ("slot tables", 21 * 262144 * 4),
+                                  ("hca rows", 20 * 8192 * 584)):
+                self.assertAlmostEqual(parts[name] / formula, 1, delta=0.01, msg=name)
+
     def test_planning_the_full_shape_takes_no_memory(self):
         self.plan(*FLASH, "--device-memory", "1000GiB", *self.set("engine.max_context=1048576",
                                                                   "engine.max_sequences=16"))

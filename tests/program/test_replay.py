@@ -164,6 +164,28 @@ class Replay(ProgramTest):
         self.assertEqual([r[0] for r in records], sorted(r[0] for r in records))
         self.assertEqual(len({r[2] for r in records}), 1)
 
+    def test_births_are_exported_before_what_their_step_selects(self):
+        trace = self.record(n=2)
+        out = self.path("all.bin")
+        row, = self.rows(trace, "--oracle-general", out, "--births")
+        records = list(struct.iter_unpack("<IQIq", (self.folder / "all.bin").read_bytes()))
+        self.assertEqual(len(records), row["distinct"] + row["stores"])
+        born, chosen = {}, {}
+        for time, chunk, _, _ in records:
+            if chunk not in born:
+                born[chunk] = time
+                self.assertNotIn(time, chosen.get(chunk >> 32, ()))  # not behind a selection
+            else:
+                chosen.setdefault(chunk >> 32, set()).add(time)
+        self.assertEqual(len(born), row["stores"])
+        # Chunks 0..n-1 of each sequence and layer, in order.
+        for cache in {chunk >> 32 for chunk in born}:
+            ids = [chunk & 0xffffffff for chunk in born if chunk >> 32 == cache]
+            self.assertEqual(ids, list(range(len(ids))))
+        self.rows(trace, "--oracle-general", out)
+        without = {r[1] for r in struct.iter_unpack("<IQIq", (self.folder / "all.bin").read_bytes())}
+        self.assertLess(len(without), len(born))
+
     def test_inspect_shows_header_and_totals(self):
         trace = self.record(slots=66, more="sink_tokens = 8\n")
         text = self.expect(0, "inspect", trace).out

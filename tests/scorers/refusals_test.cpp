@@ -77,9 +77,11 @@ BOOST_AUTO_TEST_CASE(shapes_and_types_that_do_not_fit_are_named) {
   const std::string t = "x: tensor retrievers.l1.";
   BOOST_TEST(model.said_of(with(0, {6, 15})) == t + "wq_a.weight: shape [6, 15], want [6, 16]");
   BOOST_TEST(model.said_of(with(0, {96})) ==
-             t + "wq_a.weight: shape [96], want [rank, d_model] of 1..1048576 rows");
+             t + "wq_a.weight: shape [96], want [rank, d_model] of 1..65536 rows");
   BOOST_TEST(model.said_of(with(0, {0, 16})) ==
-             t + "wq_a.weight: shape [0, 16], want [rank, d_model] of 1..1048576 rows");
+             t + "wq_a.weight: shape [0, 16], want [rank, d_model] of 1..65536 rows");
+  BOOST_TEST(model.said_of(with(0, {65537, 16})) ==
+             t + "wq_a.weight: shape [65537, 16], want [rank, d_model] of 1..65536 rows");
   BOOST_TEST(model.said_of(with(0, {5, 16})) == t + "q_norm_weight: shape [6], want [5]");
   BOOST_TEST(model.said_of(with(1, {6, 1})) == t + "q_norm_weight: shape [6, 1], want [6]");
   BOOST_TEST(model.said_of(with(1, {7})) == t + "q_norm_weight: shape [7], want [6]");

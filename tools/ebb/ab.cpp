@@ -29,7 +29,7 @@ struct AbArgs {
   std::int32_t n_rounds = 8;
   std::int64_t max_tokens = 256;
   std::vector<std::int64_t> slots;
-  bool one_at_a_time = false, no_trace = false, require_equal = false, verbose = false;
+  bool keep_open = false, no_trace = false, require_equal = false, verbose = false;
 };
 
 Result<AbSide> load_side(const AbArgs& args, std::size_t i) {
@@ -66,7 +66,7 @@ std::string command_line(const AbArgs& args) {
   text += fmt::format(" -i {} -o {} --rounds {} --max-tokens {}", quoted(args.input),
                       quoted(args.output), args.n_rounds, args.max_tokens);
   if (!args.slots.empty()) text += fmt::format(" --slots {}", fmt::join(args.slots, ","));
-  if (args.one_at_a_time) text += " --one-at-a-time";
+  if (args.keep_open) text += " --keep-open";
   if (args.no_trace) text += " --no-trace";
   if (args.require_equal) text += " --require-equal";
   return text;
@@ -83,9 +83,7 @@ class Experiment {
   /// Returns false if it was stopped. Whole rounds are in the report then, and what there is of
   /// the last one is not.
   Result<bool> run() {
-    // One at a time, B is open now.
-    const std::size_t first = engines_.both() ? 0 : 1;
-    for (const std::size_t side : {first, 1 - first}) {
+    for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
       EBB_ASSIGN(const bool is_done, prepare(side));
       if (!is_done) return false;
     }
@@ -210,12 +208,12 @@ Result<int> ab(const AbArgs& args) {
     side.jobs = make_jobs(side, engine, batch, args.max_tokens, report.refusals);
     return ok_status();
   });
-  EBB_TRY(engines.open(args.one_at_a_time));
+  EBB_TRY(engines.open(args.keep_open));
   EBB_TRY(keep_common_jobs(report.sides, report.refusals));
   report.both_open = engines.both();
   report.why_one = engines.why_one();
-  if (!report.both_open) {
-    tell("one engine is open at a time: {}\n", printable(report.why_one));
+  if (!report.why_one.empty()) {
+    tell("every turn has a new engine: {}\n", printable(report.why_one));
   }
 
   report.date = now_utc();
@@ -280,8 +278,9 @@ void add_ab(CLI::App& app, int& status) {
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
       ->type_name("N,N,...");
-  command->add_flag("--one-at-a-time", args->one_at_a_time,
-                    "Never hold both engines in memory; default: only if they do not fit");
+  command->add_flag("--keep-open", args->keep_open,
+                    "Keep both engines open, if they fit, instead of a new one for each turn; for\n"
+                    "models that take long to open: where memory lies may favour one side then");
   command->add_flag("--no-trace", args->no_trace,
                     "Record no selections: no hit rates and no miss-ratio curve");
   command->add_flag("--require-equal", args->require_equal,
@@ -290,8 +289,8 @@ void add_ab(CLI::App& app, int& status) {
   command->footer(
       "A round runs the prompts on one side, then on the other: AB BA BA AB ... (ABBA BAAB),\n"
       "after one round that is not timed. Each prompt of a round gives a ratio of B to A; a round\n"
-      "is the mean of their logarithms, and the 95 % interval is over rounds. One round supports "
-      "no\n"
+      "is the mean of their logarithms, and intervals are over rounds: all ratios that are shown\n"
+      "lie in theirs at once in 95 % of experiments. One round supports no\n"
       "claim and gets no interval. A sign test looks for drift of A itself; tokens are compared\n"
       "prompt by prompt. Other tokens are no error unless --require-equal says so.\n"
       "\n"

@@ -18,8 +18,9 @@ struct AbMeasure {
   bool is_speed = true;  ///< more is better; else less is
   /// By round. Speeds: geometric mean over the prompts.
   std::vector<double> a, b, ratios;
+  std::vector<double> logs;       ///< of the ratios
   double mean_a = 0, mean_b = 0;  ///< geometric, over rounds: their ratio is `ratio`
-  Ratio ratio;                    ///< B over A
+  Ratio ratio;                    ///< B over A; its interval is one of all measures together
   SignTest drift_a;               ///< whether A itself changed in the course of the rounds
   double change_a = 1;  ///< geometric mean of the second half of A's rounds over the first
 };
@@ -72,6 +73,10 @@ std::vector<std::string> cautions_of(const std::vector<AbMeasure>& measures,
 /// One sentence on the sign test of A's decode speed, or of what there is.
 std::string drift_text(const std::vector<AbMeasure>& measures);
 
+/// "95 % interval", or, of several measures, "95 % interval, 4 together".
+std::string interval_name(std::size_t n_measures);
+/// What that means, in a sentence.
+std::string together_text(std::size_t n_measures);
 /// "0.970", and "0.9703" where the interval is too narrow for three digits.
 std::string ratio_text(const Ratio& ratio);
 /// "0.962 to 0.978", or "" without an interval.

@@ -41,7 +41,7 @@ std::string ratios_chart(const AbReport& report) {
   if (report.measures.empty()) return "";
   report::RowChart chart;
   chart.title = "B over A";
-  chart.description = "Ratios of B to A with 95 % intervals, by measure.";
+  chart.description = "Ratios of B to A by measure, with intervals that hold all at once in 95 %.";
   chart.reference = 1;
   for (const AbMeasure& measure : report.measures) {
     report::ChartRow row;

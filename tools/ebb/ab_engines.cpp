@@ -6,11 +6,10 @@
 
 namespace ebb::cli {
 
-Status AbEngines::open(bool one_at_a_time) {
+Status AbEngines::open(bool keep_open) {
   EBB_TRY(open_side(0));
-  if (one_at_a_time) {
+  if (!keep_open) {
     both_ = false;
-    why_one_ = "--one-at-a-time";
     engines_[0].reset();
     return open_side(1);
   }
@@ -23,8 +22,8 @@ Status AbEngines::open(bool one_at_a_time) {
 }
 
 Result<AbEngines::Use> AbEngines::use(std::size_t side) {
-  if (engines_[side]) return Use{engines_[side].get(), false};
-  engines_[1 - side].reset();
+  if (both_) return Use{engines_[side].get(), false};
+  for (std::unique_ptr<Engine>& engine : engines_) engine.reset();
   EBB_TRY(open_side(side));
   return Use{engines_[side].get(), true};
 }

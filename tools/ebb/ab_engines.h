@@ -8,27 +8,28 @@
 
 namespace ebb::cli {
 
-/// The engines of both sides: open at the same time where memory has room for both, so that each is
-/// opened once; else one at a time, opened anew whenever the other side's turn has passed.
+/// The engines of both sides. Every turn has a new one, so that where its memory and threads happen
+/// to lie is drawn anew: of two that stay, one may be faster by a percent for as long as it is
+/// open, in every round alike, which no interval over rounds can tell from a difference between the
+/// sides. Or both stay open, if they are to and memory has room for both.
 class AbEngines {
  public:
   /// `opened` hears of each side's first opening, when its facts are noted.
   AbEngines(AbSides& sides, bool verbose, std::function<Status(AbSide&, Engine&)> opened)
       : sides_(sides), verbose_(verbose), opened_(std::move(opened)) {}
 
-  /// Opens A and then B, both if they fit and `one_at_a_time` does not forbid it. Side B is open
-  /// afterwards in any case.
-  Status open(bool one_at_a_time);
+  /// Opens A and then B, and notes their facts. `keep_open`: both stay open, if they fit.
+  Status open(bool keep_open);
 
   struct Use {
     Engine* engine;
     bool is_fresh;  ///< it was opened for this call
   };
-  /// The engine of a side, 0 or 1. Errors: those of opening it.
+  /// The engine for a side's turn, 0 or 1; valid until the next call. Errors: those of opening it.
   Result<Use> use(std::size_t side);
 
   bool both() const { return both_; }
-  /// Why only one at a time is open.
+  /// Why they do not stay open though they were to; else empty.
   const std::string& why_one() const { return why_one_; }
 
  private:

@@ -33,6 +33,21 @@ std::string interval_text(const Ratio& ratio) {
                      digits);
 }
 
+std::string interval_name(std::size_t n_measures) {
+  return n_measures < 2 ? "95 % interval" : fmt::format("95 % interval, {} together", n_measures);
+}
+
+std::string together_text(std::size_t n_measures) {
+  if (n_measures < 2) return "The interval holds the true ratio in 95 % of experiments.";
+  return fmt::format(
+      "The {0} intervals hold all {0} true ratios at once in at least 95 % of experiments: of "
+      "equal "
+      "sides at most one experiment in twenty shows any difference. Each by itself is one of "
+      "{1:.4g} "
+      "%.",
+      n_measures, 100 * confidence_of_each(n_measures));
+}
+
 std::vector<std::string> verdict_of(const std::vector<AbMeasure>& measures, std::int32_t n_rounds) {
   if (n_rounds == 0) return {"No round was finished: there is nothing to report."};
   if (n_rounds == 1) {
@@ -45,7 +60,7 @@ std::vector<std::string> verdict_of(const std::vector<AbMeasure>& measures, std:
   for (const AbMeasure& measure : measures) {
     const Ratio& ratio = measure.ratio;
     const bool has_one = ratio.interval->low <= 1 && ratio.interval->high >= 1;
-    const std::string figures = fmt::format("B over A {}, 95 % interval {}, {} rounds",
+    const std::string figures = fmt::format("B over A {}, interval {}, {} rounds",
                                             ratio_text(ratio), interval_text(ratio), n_rounds);
     if (has_one) {
       verdict.push_back(fmt::format("{}: no difference is shown ({}).", measure.name, figures));
@@ -58,6 +73,7 @@ std::vector<std::string> verdict_of(const std::vector<AbMeasure>& measures, std:
     }
     verdict.back().front() = static_cast<char>(std::toupper(verdict.back().front()));
   }
+  verdict.push_back(together_text(measures.size()));
   return verdict;
 }
 

@@ -80,20 +80,23 @@ ordered_json side_json(const AbReport& report, std::size_t i) {
   return json;
 }
 
-ordered_json measure_json(const AbMeasure& measure) {
-  return {{"measure", measure.name},
-          {"unit", measure.unit},
-          {"a", measure.mean_a},
-          {"b", measure.mean_b},
-          {"ratio", measure.ratio.value},
-          {"interval", interval_json(measure.ratio.interval)},
-          {"confidence", measure.ratio.interval ? ordered_json(0.95) : ordered_json()},
-          {"n_rounds", measure.ratios.size()},
-          {"a_by_round", measure.a},
-          {"b_by_round", measure.b},
-          {"ratio_by_round", measure.ratios},
-          {"drift_of_a", test_json(measure.drift_a)},
-          {"change_of_a", measure.change_a}};
+ordered_json measure_json(const AbMeasure& measure, std::size_t n_measures) {
+  const bool has_interval = measure.ratio.interval.has_value();
+  return {
+      {"measure", measure.name},
+      {"unit", measure.unit},
+      {"a", measure.mean_a},
+      {"b", measure.mean_b},
+      {"ratio", measure.ratio.value},
+      {"interval", interval_json(measure.ratio.interval)},
+      {"confidence", has_interval ? ordered_json(confidence_of_each(n_measures)) : ordered_json()},
+      {"confidence_of_all", has_interval ? ordered_json(0.95) : ordered_json()},
+      {"n_rounds", measure.ratios.size()},
+      {"a_by_round", measure.a},
+      {"b_by_round", measure.b},
+      {"ratio_by_round", measure.ratios},
+      {"drift_of_a", test_json(measure.drift_a)},
+      {"change_of_a", measure.change_a}};
 }
 
 ordered_json sample_json(const AbReport& report, const AbPass& pass, std::size_t prompt) {
@@ -161,8 +164,8 @@ ordered_json ab_json(const AbReport& report) {
       {"prompts", report.input},
       {"rounds_wanted", report.n_wanted},
       {"rounds", report.n_rounds},
-      {"engines", report.both_open ? "both open" : "one at a time"},
-      {"why_one_at_a_time", report.both_open ? ordered_json() : ordered_json(report.why_one)},
+      {"engines", report.both_open ? "both open" : "new for each turn"},
+      {"why_not_kept_open", report.why_one.empty() ? ordered_json() : ordered_json(report.why_one)},
       {"verdict", report.verdict},
       {"warnings", report.warnings}};
   json["sides"] = {{"A", side_json(report, 0)}, {"B", side_json(report, 1)}};
@@ -178,7 +181,9 @@ ordered_json ab_json(const AbReport& report) {
     refusals.push_back({{"id", one.id}, {"side", std::string(1, one.side)}, {"why", one.why}});
   }
   ordered_json& measures = list("measures");
-  for (const AbMeasure& measure : report.measures) measures.push_back(measure_json(measure));
+  for (const AbMeasure& measure : report.measures) {
+    measures.push_back(measure_json(measure, report.measures.size()));
+  }
   ordered_json& tokens = list("tokens");
   for (const AbTokens& one : report.tokens) tokens.push_back(tokens_json(report, one));
   json["traces"] = {{"A", trace_json(report.traces[0])}, {"B", trace_json(report.traces[1])}};

@@ -107,7 +107,11 @@ AbTable differences_table(const AbReport& report) {
 }
 
 AbTable ratios_table(const AbReport& report) {
-  AbTable table{{{"measure"}, {"A", true}, {"B", true}, {"B / A", true}, {"95 % interval", true}},
+  AbTable table{{{"measure"},
+                 {"A", true},
+                 {"B", true},
+                 {"B / A", true},
+                 {interval_name(report.measures.size()), true}},
                 {}};
   for (const AbMeasure& measure : report.measures) {
     table.rows.push_back({fmt::format("{}, {}", measure.name, measure.unit),
@@ -288,10 +292,12 @@ AbTable provenance_table(const AbReport& report) {
       {"program", "ebb " EBB_VERSION},
       {"build of A, B", report.sides[0].facts.build + ", " + report.sides[1].facts.build},
       {"prompts", fmt::format("{}, {} compared", printable(report.input), report.tokens.size())},
-      {"engines", report.both_open
-                      ? "both open all the time, one at work"
-                      : fmt::format("one open at a time ({}); each is warmed up after opening",
-                                    printable(report.why_one))},
+      {"engines",
+       report.both_open
+           ? "both open all the time, one at work"
+           : fmt::format(
+                 "a new one for each turn, warmed up after opening{}",
+                 report.why_one.empty() ? "" : "; both did not fit: " + printable(report.why_one))},
   };
   std::string order;
   for (const AbPass& pass : report.passes) {

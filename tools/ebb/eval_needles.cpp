@@ -17,7 +17,8 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/interrupt.h"
-#include "tools/ebb/lines.h"
+#include "tools/ebb/needle_likelihood.h"
+#include "tools/ebb/needles.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/progress.h"
 #include "tools/ebb/scheduler.h"
@@ -35,12 +36,9 @@ struct NeedlesArgs {
   std::string input, output;
   std::int64_t limit = 0;
   bool count = false;
-};
-
-struct Needle {
-  std::string id, prompt, task;
-  std::string answer;                ///< "" if there are `answers`
-  std::vector<std::string> answers;  ///< all wanted, in any order
+  bool likelihood = false;
+  std::int64_t decode = 0;
+  std::string against;
 };
 
 /// Whether `word` stands in `text` with no letter or digit on either side.
@@ -54,7 +52,7 @@ bool holds_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// Of the needles whose prompt has at most `key` tokens and more than half of that.
+/// What became of the needles of one row of the table.
 struct Bucket {
   std::int64_t n = 0;
   std::int64_t n_right = 0;
@@ -72,49 +70,6 @@ struct Bucket {
     decode_seconds += other.decode_seconds;
   }
 };
-
-// Other keys of a line (depth, length, what another engine said) are the file's own business.
-Result<std::vector<Needle>> parse_needles(std::string_view text, const std::string& name,
-                                          std::int64_t limit) {
-  std::vector<Needle> needles;
-  std::unordered_map<std::string, int> line_of_id;
-  for (int number = 1; !text.empty(); ++number) {
-    const std::string_view line = take_line(text);
-    if (is_blank(line)) continue;
-    if (limit > 0 && static_cast<std::int64_t>(needles.size()) == limit) break;
-    const auto fail = [&name, number](std::string_view why) {
-      return Error{Errc::invalid_argument, fmt::format("{}:{}: {}", printable(name), number, why)};
-    };
-    const Result<nlohmann::json> parsed = parse_json(line);
-    if (!parsed) return fail(parsed.error().message);
-    const auto field = [&parsed](const char* key) -> std::string {
-      const auto found = parsed->find(key);
-      return found != parsed->end() && found->is_string() ? found->get<std::string>() : "";
-    };
-    if (!parsed->is_object()) return fail("want a JSON object");
-    Needle needle{field("id"), field("prompt"), field("task"), field("answer"), {}};
-    if (const auto list = parsed->find("answers"); list != parsed->end() && list->is_array()) {
-      for (const nlohmann::json& one : *list) {
-        needle.answers.push_back(one.is_string() ? one.get<std::string>() : "");
-      }
-    }
-    const bool has_all = std::none_of(needle.answers.begin(), needle.answers.end(),
-                                      [](const std::string& one) { return one.empty(); });
-    if (needle.id.empty() || needle.prompt.empty() || !has_all ||
-        needle.answer.empty() == needle.answers.empty()) {
-      return fail("want id, prompt and answer, all text; or instead of answer, answers, a list");
-    }
-    if (const auto [first, is_new] = line_of_id.emplace(needle.id, number); !is_new) {
-      return fail(
-          fmt::format("id {} stands in line {} already", printable(needle.id, 60), first->second));
-    }
-    needles.push_back(std::move(needle));
-  }
-  if (needles.empty()) {
-    return Error{Errc::invalid_argument, printable(name) + ": no needle in it"};
-  }
-  return needles;
-}
 
 class NeedleRun {
  public:
@@ -168,25 +123,18 @@ class NeedleRun {
 
   void print_table() const {
     std::size_t width = 8;
-    for (const auto& [key, bucket] : buckets_) width = std::max(width, name_of(key).size());
+    for (const auto& [key, bucket] : buckets_) width = std::max(width, key.name().size());
     fmt::print("{:>{}} {:>11} {:>7} {:>17} {:>15} {:>14}\n", "tokens", width, "right/run", "%",
                "95 % interval", "prefill tok/s", "decode tok/s");
     Bucket all;
     for (const auto& [key, bucket] : buckets_) {
-      print_row(name_of(key), width, bucket);
+      print_row(key.name(), width, bucket);
       all.add(bucket);
     }
     print_row("all", width, all);
   }
 
  private:
-  using Key = std::pair<std::string, std::int64_t>;  // task, most tokens
-
-  static std::string name_of(const Key& key) {
-    const std::string task = printable(key.first, 40);
-    return fmt::format("{}{}<={}", task, task.empty() ? "" : " ", key.second);
-  }
-
   Result<std::optional<Job>> next() {
     if (next_ == needles_.size()) return std::optional<Job>();
     const Needle& needle = needles_[next_++];
@@ -221,9 +169,7 @@ class NeedleRun {
     one.prefill_seconds = timings.prefill;
     one.n_decode_steps = static_cast<std::int64_t>(generation.tokens().size()) - 1;
     one.decode_seconds = timings.decode;
-    std::int64_t limit = 1;
-    while (limit < n_prompt) limit *= 2;
-    buckets_[{needle.task, limit}].add(one);
+    buckets_[{needle.task, n_prompt}].add(one);
     const std::string shown = printable(generation.text(), 40);
     line = to_line({{"id", job.id},
                     {"n_tokens", n_prompt},
@@ -255,14 +201,15 @@ class NeedleRun {
   std::unordered_map<std::string, const Needle*> by_id_;
   std::uint64_t work_ = 0;
   std::size_t next_ = 0;
-  std::map<Key, Bucket> buckets_;
+  std::map<NeedleBucket, Bucket> buckets_;
   OutputFile* output_;
 };
 
 Result<int> eval_needles(const NeedlesArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
-  EBB_TRY(check_outputs({{"--input", args.input}, {"--output", args.output}}));
+  EBB_TRY(check_outputs(
+      {{"--input", args.input}, {"--against", args.against}, {"--output", args.output}}));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const std::vector<Needle> needles, parse_needles(text, args.input, args.limit));
   if (args.count) {
@@ -270,6 +217,11 @@ Result<int> eval_needles(const NeedlesArgs& args) {
     EBB_TRY(need_tokenizer(*counting, "ebb eval needles"));
     EBB_TRY(NeedleRun(*counting, needles, nullptr).print_counts());
     return kDone;
+  }
+  Likelihoods other;
+  if (!args.against.empty()) {
+    EBB_ASSIGN(const std::string lines, read_file(args.against));
+    EBB_ASSIGN(other, read_likelihoods(lines, args.against));
   }
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
   EBB_TRY(need_tokenizer(*engine, "ebb eval needles"));
@@ -279,13 +231,18 @@ Result<int> eval_needles(const NeedlesArgs& args) {
     EBB_ASSIGN(OutputFile file, OutputFile::create(args.output));
     output.emplace(std::move(file));
   }
-  NeedleRun run(*engine, needles, output ? &*output : nullptr);
-  EBB_TRY(run.check());
-  EBB_ASSIGN(const bool is_through, run.run(interrupt));
-  // An interrupted run keeps what it has.
-  if (output) EBB_TRY(output->commit());
-  run.print_table();
-  return is_through ? kDone : kInterrupted;
+  const auto carry_out = [&](auto run) -> Result<int> {
+    EBB_TRY(run.check());
+    EBB_ASSIGN(const bool is_through, run.run(interrupt));
+    // An interrupted run keeps what it has.
+    if (output) EBB_TRY(output->commit());
+    run.print_table();
+    return is_through ? kDone : kInterrupted;
+  };
+  OutputFile* const lines = output ? &*output : nullptr;
+  if (!args.likelihood) return carry_out(NeedleRun(*engine, needles, lines));
+  return carry_out(
+      LikelihoodRun(*engine, needles, args.decode, args.against.empty() ? nullptr : &other, lines));
 }
 
 }  // namespace
@@ -309,11 +266,31 @@ void add_eval_needles(CLI::App& eval, int& status) {
       ->type_name("N");
   command->add_flag("--count", args->count, "Print the tokens of each needle and run nothing")
       ->excludes("--output");
+  CLI::Option* const likelihood = command->add_flag(
+      "--likelihood", args->likelihood,
+      "How likely each right answer is: nats per token, the answer being fed token by token");
+  likelihood->excludes("--count");
+  command
+      ->add_option("--decode", args->decode,
+                   "With --likelihood: feed the last N tokens of each prompt one by one too, so\n"
+                   "that a forecast is in effect before the answer begins: 2 are enough")
+      ->check(whole_within(1, INT64_MAX))
+      ->needs(likelihood)
+      ->type_name("N");
+  command
+      ->add_option("--against", args->against,
+                   "With --likelihood: an --output of another run, to show differences to, needle\n"
+                   "by needle")
+      ->needs(likelihood)
+      ->type_name("FILE.jsonl");
   command->footer(
       "An output is right if it is the answer and then the end token; of several answers, if each\n"
       "is in it as a word. Decoding is greedy, at most 64 tokens. Rows are by task, if the lines\n"
       "have one, and by length: up to so many tokens and more than half of that. The interval is\n"
-      "Wilson's. Several sequences share the decode time if max_sequences > 1.");
+      "Wilson's. Several sequences share the decode time if max_sequences > 1.\n"
+      "With --likelihood an answer is right if each of its tokens, and then the end token, is the\n"
+      "most likely one. Each needle gives its mean over tokens; means over needles, and of\n"
+      "differences, have Student's intervals; perplexity is exp of the mean.");
   command->callback([args, &status] { status = finish(eval_needles(*args)); });
 }
 

@@ -31,15 +31,6 @@ struct PerplexityArgs {
   bool json = false;
 };
 
-/// -ln softmax(logits)[token].
-double nll(std::span<const float> logits, std::int32_t token) {
-  double highest = -HUGE_VAL;
-  for (const float logit : logits) highest = std::max<double>(highest, logit);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - highest);
-  return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
-}
-
 double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -80,29 +71,6 @@ void print_report(const std::vector<double>& losses, bool json) {
   fmt::print("\n");
 }
 
-/// Predictions of the last `n_decode` tokens, after feeding what stands before them as a prompt and
-/// each of them in a step of its own.
-Status decode_losses(Engine& engine, std::span<const std::int32_t> fed,
-                     std::span<const std::int32_t> tokens, std::size_t n_decode,
-                     std::vector<double>& losses) {
-  EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
-  const std::size_t n_prompt = fed.size() - n_decode + 1;
-  EBB_TRY(engine.prefill(sequence, fed.first(n_prompt)));
-  for (std::size_t position = n_prompt - 1;; ++position) {
-    EBB_ASSIGN(const std::span<const float> logits, engine.logits(0));
-    losses.push_back(nll(logits, tokens[position]));
-    if (std::isnan(losses.back())) {
-      return make_error(Errc::internal, "after %zu tokens: logits that are no numbers",
-                        position + 1);
-    }
-    if (position + 1 == fed.size()) break;
-    const StepRow row{sequence, fed[position + 1], true};
-    EBB_TRY(engine.step({&row, 1}));
-  }
-  engine.close_sequence(sequence);
-  return ok_status();
-}
-
 Result<int> eval_perplexity(const PerplexityArgs& args) {
   const Interrupt interrupt;  // there is nothing to keep: a signal ends the program
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
@@ -134,19 +102,18 @@ Result<int> eval_perplexity(const PerplexityArgs& args) {
     return make_error(Errc::invalid_argument, "--decode %lld: there are %lld tokens",
                       static_cast<long long>(args.decode), static_cast<long long>(n));
   }
+  const auto take = [&](std::size_t position, std::span<const float> logits) {
+    losses.push_back(nll(logits, tokens[position]));
+    if (!std::isnan(losses.back())) return ok_status();
+    return Status(
+        make_error(Errc::internal, "after %zu tokens: logits that are no numbers", position + 1));
+  };
   if (args.decode > 0) {
-    EBB_TRY(decode_losses(*engine, fed, tokens, static_cast<std::size_t>(args.decode), losses));
-    print_report(losses, args.json);
-    return kDone;
+    const std::size_t n_prompt = fed.size() - static_cast<std::size_t>(args.decode) + 1;
+    EBB_TRY(feed_one_by_one(*engine, fed, n_prompt, take));
+  } else {
+    EBB_TRY(feed_for_logits(*engine, fed, engine->max_rows(), true, take));
   }
-  EBB_TRY(feed_for_logits(*engine, fed, engine->max_rows(), true,
-                          [&](std::size_t position, std::span<const float> logits) {
-                            losses.push_back(nll(logits, tokens[position]));
-                            if (!std::isnan(losses.back())) return ok_status();
-                            return Status(make_error(Errc::internal,
-                                                     "after %zu tokens: logits that are no numbers",
-                                                     position + 1));
-                          }));
   print_report(losses, args.json);
   return kDone;
 }

@@ -103,6 +103,10 @@ std::int64_t largest_that_fits(std::int64_t low, std::int64_t high, std::int64_t
                                const std::function<bool(std::int64_t)>& fits) {
   if (high < low || !fits(low)) return low - 1;
   if (high > low && fits(high)) return high;
+  if (unit > low && high > low && !fits(std::min(unit, high))) {
+    high = std::min(unit, high);
+    unit = 1;
+  }
   // In units: `yes` fits, `no` does not.
   std::int64_t yes = low / unit, no = (high + unit - 1) / unit;
   while (no - yes > 1) {

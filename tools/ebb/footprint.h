@@ -64,8 +64,8 @@ class Rehearsal {
 /// "engine.max_context=4096".
 std::string setting(std::string_view key, std::int64_t value);
 
-/// The largest multiple of `unit` in low..high (or low itself) for which `fits` holds, if it holds
-/// for all smaller ones; low - 1 if there is none.
+/// The largest multiple of `unit` in low..high for which `fits` holds, if it holds for all smaller
+/// ones; high itself if that fits; below one unit, the largest number; low - 1 if there is none.
 std::int64_t largest_that_fits(std::int64_t low, std::int64_t high, std::int64_t unit,
                                const std::function<bool(std::int64_t)>& fits);
 

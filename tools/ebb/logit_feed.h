@@ -38,6 +38,28 @@ inline Status feed_for_logits(
   return ok_status();
 }
 
+/// Feeds the first `n_prompt` tokens to a fresh sequence as a prompt, and each of the others in a
+/// step of its own, as decode does; hands out the logits of every position from the prompt's last
+/// on. `progress`: see Engine::prefill. Returns false if that stopped it.
+/// Errors: of the engine, and those of `take`, which end it.
+inline Result<bool> feed_one_by_one(
+    Engine& engine, std::span<const std::int32_t> tokens, std::size_t n_prompt,
+    const std::function<Status(std::size_t position, std::span<const float> logits)>& take,
+    const std::function<bool(std::int64_t)>& progress = nullptr) {
+  EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
+  EBB_ASSIGN(const bool is_fed, engine.prefill(sequence, tokens.first(n_prompt), progress));
+  if (!is_fed) return false;
+  for (std::size_t position = n_prompt - 1;; ++position) {
+    EBB_ASSIGN(const std::span<const float> logits, engine.logits(0));
+    EBB_TRY(take(position, logits));
+    if (position + 1 == tokens.size()) break;
+    const StepRow row{sequence, tokens[position + 1], true};
+    EBB_TRY(engine.step({&row, 1}));
+  }
+  engine.close_sequence(sequence);
+  return true;
+}
+
 /// Logits at every position are to be those of a prompt. With a [memory] mode that limits
 /// selection, each step would be a decode step's, and what they are would depend on how many rows
 /// it has. `instead`: what to use then.

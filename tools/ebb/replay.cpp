@@ -36,6 +36,7 @@ struct ReplayArgs {
   std::string staging, json, csv, plot, oracle_general, selections;
   std::int32_t spread = 1;
   bool recover = false, no_bound = false, no_scores = false, verify = false, verbose = false;
+  bool births = false;
 };
 
 void print_table(const std::vector<ReplayRow>& rows) {
@@ -98,7 +99,7 @@ Status write_exports(const ReplayArgs& args) {
   };
   if (!args.oracle_general.empty()) {
     EBB_ASSIGN(OutputFile file, OutputFile::create(args.oracle_general));
-    EBB_TRY(trace::export_oracle_general(args.trace, args.recover, to(file)));
+    EBB_TRY(trace::export_oracle_general(args.trace, args.recover, args.births, to(file)));
     EBB_TRY(file.commit());
   }
   if (args.selections.empty()) return ok_status();
@@ -245,11 +246,16 @@ void add_replay(CLI::App& app, int& status) {
       ->add_option("--plot", args->plot,
                    "Also draw the miss ratio by slots, a line per policy, and the bound's")
       ->type_name("FILE.svg|FILE.html");
+  CLI::Option* const oracle_general =
+      command
+          ->add_option("--oracle-general", args->oracle_general,
+                       "Write the selections for libCacheSim, as oracleGeneral")
+          ->check(output_file())
+          ->type_name("FILE");
   command
-      ->add_option("--oracle-general", args->oracle_general,
-                   "Write the selections for libCacheSim, as oracleGeneral")
-      ->check(output_file())
-      ->type_name("FILE");
+      ->add_flag("--births", args->births,
+                 "With --oracle-general: a record too where a chunk is completed and gets a slot")
+      ->needs(oracle_general);
   command->add_flag("--no-bound", args->no_bound,
                     "Leave out the bound, which holds 8 bytes per selection in memory");
   CLI::Option* const no_scores = command->add_flag(

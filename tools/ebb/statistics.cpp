@@ -38,7 +38,13 @@ double quantile(std::span<const double> values, double q) {
   return sorted_quantile(sorted, q);
 }
 
-Mean mean_of(std::span<const double> values) {
+double confidence_of_each(std::size_t n_intervals) {
+  return 1 - 0.05 / static_cast<double>(std::max<std::size_t>(n_intervals, 1));
+}
+
+Mean mean_of(std::span<const double> values) { return mean_of(values, 0.95); }
+
+Mean mean_of(std::span<const double> values, double confidence) {
   if (values.empty()) return {};
   const auto n = static_cast<double>(values.size());
   Mean mean{std::accumulate(values.begin(), values.end(), 0.0) / n, 0};
@@ -46,13 +52,21 @@ Mean mean_of(std::span<const double> values) {
   double squares = 0;
   for (const double value : values) squares += (value - mean.value) * (value - mean.value);
   const double degrees = n - 1;
-  const double t = quantile(boost::math::students_t(degrees), 0.975);
+  const double t = quantile(boost::math::students_t(degrees), (1 + confidence) / 2);
   mean.half_width = t * std::sqrt(squares / degrees / n);
   return mean;
 }
 
-Ratio ratio_of(std::span<const double> logarithms) {
-  const Mean mean = mean_of(logarithms);
+double nll(std::span<const float> logits, std::int32_t token) {
+  double highest = -HUGE_VAL;
+  for (const float logit : logits) highest = std::max<double>(highest, logit);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return std::log(sum) + highest - logits[static_cast<std::size_t>(token)];
+}
+
+Ratio ratio_of(std::span<const double> logarithms, std::size_t n_together) {
+  const Mean mean = mean_of(logarithms, confidence_of_each(n_together));
   Ratio ratio{std::exp(mean.value), std::nullopt};
   if (logarithms.size() > 1) {
     ratio.interval = {std::exp(mean.value - mean.half_width),

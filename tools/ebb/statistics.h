@@ -27,14 +27,25 @@ struct Mean {
 
 /// Mean of independent values with its interval.
 Mean mean_of(std::span<const double> values);
+/// The same with an interval of another confidence, 0..1.
+Mean mean_of(std::span<const double> values, double confidence);
+
+/// What each of n intervals has to be of for all of them to hold the truth in 95 % of cases or
+/// more, however they depend on each other: 1 - 0.05 / n. Source: O. J. Dunn, J. Am. Stat. Assoc.
+/// 56 (1961), 52-64 (Bonferroni's inequality).
+double confidence_of_each(std::size_t n_intervals);
+
+/// -ln softmax(logits)[token], in nats; NaN if a logit is.
+double nll(std::span<const float> logits, std::int32_t token);
 
 /// A ratio of speeds from the logarithms of independent ratios: exp of their mean and, of two or
-/// more, exp of the 95 % interval of the mean (Student's t).
+/// more, exp of the interval of the mean (Student's t); `n_together` such intervals hold in 95 % of
+/// cases or more all at once.
 struct Ratio {
   double value = 1;
   std::optional<Interval> interval;
 };
-Ratio ratio_of(std::span<const double> logarithms);
+Ratio ratio_of(std::span<const double> logarithms, std::size_t n_together);
 
 /// Whether a run of values, in order of time, has a trend: each of the first half is compared with
 /// the one as far into the second half (the middle one of an odd number is left out), and the signs

@@ -17,21 +17,34 @@ struct Access {
   std::int64_t next;
 };
 
-Result<std::vector<Access>> read_accesses(Reader& reader) {
+Result<std::vector<Access>> read_accesses(Reader& reader, bool with_births) {
   std::vector<Access> accesses;
-  std::vector<std::uint64_t> opening(reader.header().max_sequences);
+  const Header header = reader.header();
+  std::vector<std::uint64_t> opening(header.max_sequences);
+  std::vector<std::int64_t> n_complete(header.max_sequences);
   std::uint64_t n_openings = 0;
   std::uint32_t step = 0;
   DistinctSelections selections;
+  const auto add = [&](std::int32_t sequence, std::uint32_t layer, std::int64_t chunk) {
+    const std::uint64_t base =
+        opening[static_cast<std::size_t>(sequence)] << 48 | static_cast<std::uint64_t>(layer) << 32;
+    accesses.push_back({step, base | static_cast<std::uint64_t>(chunk), -1});
+  };
   const auto finish_step = [&] {
     selections.finish(
         [&](std::int32_t sequence, std::int32_t layer, std::span<const std::int32_t> chunks) {
-          const std::uint64_t base = opening[static_cast<std::size_t>(sequence)] << 48 |
-                                     static_cast<std::uint64_t>(layer) << 32;
           for (const std::int32_t chunk : chunks) {
-            accesses.push_back({step, base | static_cast<std::uint64_t>(chunk), -1});
+            add(sequence, static_cast<std::uint32_t>(layer), chunk);
           }
         });
+  };
+  const auto give_birth = [&](const Run& run) {
+    std::int64_t& from = n_complete[static_cast<std::size_t>(run.sequence)];
+    const std::int64_t to = (run.first_pos + run.n_rows) / static_cast<std::int64_t>(header.ratio);
+    for (std::uint32_t layer = 0; layer < header.n_layers; ++layer) {
+      for (std::int64_t chunk = from; chunk < to; ++chunk) add(run.sequence, layer, chunk);
+    }
+    from = to;
   };
   for (;;) {
     EBB_ASSIGN(const Record* const record, reader.next());
@@ -41,9 +54,15 @@ Result<std::vector<Access>> read_accesses(Reader& reader) {
       continue;
     }
     finish_step();
-    if (record->kind == Kind::step) ++step;
+    if (record->kind == Kind::step) {
+      ++step;
+      for (const Run& run : record->runs) {
+        if (with_births) give_birth(run);
+      }
+    }
     if (record->kind == Kind::open) {
       opening[static_cast<std::size_t>(record->sequence)] = ++n_openings;
+      n_complete[static_cast<std::size_t>(record->sequence)] = 0;
     }
   }
   finish_step();
@@ -57,9 +76,9 @@ void append(std::vector<std::byte>& to, std::uint64_t value, int n_bytes) {
 }  // namespace
 
 Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover,
-                                            const Put& put) {
+                                            bool with_births, const Put& put) {
   EBB_ASSIGN(Reader reader, Reader::open(trace, recover));
-  EBB_ASSIGN(std::vector<Access> accesses, read_accesses(reader));
+  EBB_ASSIGN(std::vector<Access> accesses, read_accesses(reader, with_births));
   std::unordered_map<std::uint64_t, std::int64_t> next;
   for (std::size_t i = accesses.size(); i-- > 0;) {
     const auto [at, is_last] = next.try_emplace(accesses[i].object, -1);

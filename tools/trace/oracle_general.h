@@ -12,10 +12,12 @@ namespace ebb::trace {
 ///   u32 time, u64 object, u32 size, i64 number of the record that asks for the object next
 /// The time is the step, counted from 1; the object is sequence opening << 48 | layer << 32 |
 /// chunk, sequence openings counted from 1; the size is the bytes of a row; records count from 1,
-/// and -1 means never again. Each chunk stands once per step, layer and sequence. Chunks that get a
-/// slot as they are completed have no record: a simulator meets them first when they are selected.
+/// and -1 means never again. Each chunk stands once per step, layer and sequence, ascending. Chunks
+/// get a slot as they are completed, before the step selects: `with_births`, that is a record too,
+/// the first of every object. Without, a simulator meets them first when they are selected.
 /// Holds 24 bytes per record in memory. Returns the number of records.
 /// Source of the layout: libCacheSim, oracleGeneralBin.h.
-Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover, const Put& put);
+Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover,
+                                            bool with_births, const Put& put);
 
 }  // namespace ebb::trace
