@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/score_block.cuh"
+#include "kernels/cuda/score_few.cuh"
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/select_pick.cuh"
 
@@ -15,6 +16,7 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int kWaveRows = 256;
+constexpr std::int32_t kFewSpread = 8192;    // chunks up to which few rows are dealt to more blocks
 constexpr std::int32_t kSegment = 16384;     // chunks of a wave of many rows
 constexpr std::int32_t kFewSegment = 65536;  // and of few rows
 
@@ -51,10 +53,39 @@ __global__ void __launch_bounds__(kScoreThreads, kWidth <= 128 ? 2 : 1)
       });
 }
 
-template <bool kMasked>
-__global__ void __launch_bounds__(kPickThreads, 1)
-    pick_kernel(const __grid_constant__ SelectPlan p) {
-  __shared__ PickMemory memory;
+/// The same for few rows.
+template <int kWidth, bool kMasked>
+__global__ void __launch_bounds__(kScoreThreads, kWidth <= 128 ? 3 : 1)
+    score_few_kernel(const __grid_constant__ SelectPlan p,
+                     const __grid_constant__ RowReader reader) {
+  extern __shared__ uint4 few_memory[];
+  const SelectArgs& a = p.args;
+  const int row = p.first_row + blockIdx.y;
+  const int n_rows = of_step(a.step.n_rows), seq = of_step(a.step.seq + row);
+  const int visible = visible_chunks(of_step(a.step.pos + row), a.ratio);
+  wait_for_inputs();
+  const int segment = p.segment * p.segment_size, begin = segment + blockIdx.x * kFewChunks;
+  if (row >= n_rows || visible <= a.top_k || visible <= begin) return;
+  std::uint32_t* const order =
+      p.order + static_cast<std::int64_t>(row - p.first_row) * p.segment_size - segment;
+  if constexpr (kMasked) {
+    const int chunk = begin + static_cast<int>(threadIdx.x);
+    const bool own = threadIdx.x < kFewChunks && chunk < visible;
+    if (__syncthreads_or(own && allowed_of(a, row)[chunk] != 0) == 0) {
+      if (own) order[chunk] = kNotAllowed;
+      return;
+    }
+  }
+  score_few<kWidth>(a, reader, reinterpret_cast<std::uint8_t*>(few_memory), row, seq, visible,
+                    begin, [&](int chunk, float score) {
+                      const bool is_allowed = !kMasked || allowed_of(a, row)[chunk] != 0;
+                      order[chunk] = is_allowed ? order_of(score) : kNotAllowed;
+                    });
+}
+
+template <int kThreads, bool kMasked>
+__global__ void __launch_bounds__(kThreads, 1) pick_kernel(const __grid_constant__ SelectPlan p) {
+  __shared__ PickMemory<kThreads> memory;
   const SelectArgs& a = p.args;
   const int row = p.first_row + blockIdx.x;
   const int n_rows = of_step(a.step.n_rows);
@@ -69,7 +100,7 @@ __global__ void __launch_bounds__(kPickThreads, 1)
     if constexpr (kMasked) {
       n = pick_allowed(allowed_of(a, row), visible, memory, ids);
     } else {
-      for (int i = threadIdx.x; i < visible; i += kPickThreads) ids[i] = i;
+      for (int i = threadIdx.x; i < visible; i += kThreads) ids[i] = i;
     }
     if (threadIdx.x == 0) a.count[row] = n;
     return;
@@ -94,12 +125,12 @@ __global__ void __launch_bounds__(kPickThreads, 1)
   if (!kMasked && is_last && threadIdx.x == 0) a.count[row] = a.top_k;
   const int top_k = min(a.top_k, c.n);
   int n = 0;
-  if (c.n <= kPickThreads * 4) {
-    n = pick<4, true, kMasked>(c, top_k, memory, out_ids, out_order);
-  } else if (c.n <= kPickThreads * 16) {
-    n = pick<16, true, kMasked>(c, top_k, memory, out_ids, out_order);
+  if (kThreads == kFewPickThreads || c.n <= kThreads * 4) {
+    n = pick<kThreads, 4, true, kMasked>(c, top_k, memory, out_ids, out_order);
+  } else if (c.n <= kThreads * 16) {
+    n = pick<kThreads, 16, true, kMasked>(c, top_k, memory, out_ids, out_order);
   } else {
-    n = pick<16, false, kMasked>(c, top_k, memory, out_ids, out_order);
+    n = pick<kThreads, 16, false, kMasked>(c, top_k, memory, out_ids, out_order);
   }
   if (kMasked && is_last && threadIdx.x == 0) a.count[row] = n;
 }
@@ -130,13 +161,24 @@ struct Layout {
 template <int kWidth, bool kMasked>
 cudaError_t score(const Launch& launch, const SelectPlan& plan, std::int32_t rows) {
   const SelectArgs& a = plan.args;
+  const RowReader reader = row_reader(a.keys, a.d, plan.n_rot);
+  const auto few_bytes = static_cast<std::size_t>(FewMemory<kWidth>(a.n_heads).end);
+  if (rows <= kFewRows && plan.segment_size <= kFewSpread && a.d == kWidth && reader.by_quads &&
+      few_bytes <= launch.largest_shared) {
+    const auto kernel = score_few_kernel<kWidth, kMasked>;
+    if (const cudaError_t error = allow_shared(kernel, few_bytes)) return error;
+    return start(launch, kernel,
+                 dim3(static_cast<unsigned>((plan.segment_size + kFewChunks - 1) / kFewChunks),
+                      static_cast<unsigned>(rows)),
+                 dim3(kScoreThreads), few_bytes, plan, reader);
+  }
   const std::size_t bytes = score_bytes<kWidth>(a.n_heads);
   if (const cudaError_t error = allow_shared(score_kernel<kWidth, kMasked>, bytes)) return error;
   const int block_rows = rows > kFewRows ? kBlockRows : 1;
   return start(launch, score_kernel<kWidth, kMasked>,
                dim3(static_cast<unsigned>((plan.segment_size + kBlockChunks - 1) / kBlockChunks),
                     static_cast<unsigned>((rows + block_rows - 1) / block_rows)),
-               dim3(kScoreThreads), bytes, plan, row_reader(a.keys, a.d, plan.n_rot), block_rows);
+               dim3(kScoreThreads), bytes, plan, reader, block_rows);
 }
 
 template <bool kMasked>
@@ -160,9 +202,12 @@ cudaError_t select_all(const Launch& launch, const SelectArgs& args, std::int32_
                                                   : score<256, kMasked>(launch, plan, rows);
         if (error != cudaSuccess) return error;
       }
+      const bool few = args.step.max_rows <= kFewRows && layout.segment <= 4 * kFewPickThreads;
       const cudaError_t error =
-          start(launch, pick_kernel<kMasked>, dim3(static_cast<unsigned>(rows)), dim3(kPickThreads),
-                0, plan);
+          few ? start(launch, pick_kernel<kFewPickThreads, kMasked>,
+                      dim3(static_cast<unsigned>(rows)), dim3(kFewPickThreads), 0, plan)
+              : start(launch, pick_kernel<kPickThreads, kMasked>, dim3(static_cast<unsigned>(rows)),
+                      dim3(kPickThreads), 0, plan);
       if (error != cudaSuccess) return error;
     }
   }

@@ -26,7 +26,8 @@ struct SelectPlan {
 };
 
 inline constexpr int kPickThreads = 1024;
-inline constexpr int kPickBins = 2048;
+/// For few rows and chunks: it finds room beside a product that fills half of a multiprocessor.
+inline constexpr int kFewPickThreads = 512;
 
 inline constexpr std::uint32_t kNotAllowed = 0;  // order_of(-inf) is more
 
@@ -53,7 +54,7 @@ static __device__ __noinline__ int block_prefix(int value, int* memory) {
   }
   if (lane == kWarp - 1) memory[warp] = sum;
   __syncthreads();
-  int warps = memory[lane];  // blocks have 32 warps
+  int warps = lane < static_cast<int>(blockDim.x) / kWarp ? memory[lane] : 0;
 #pragma unroll
   for (int step = 1; step < kWarp; step *= 2) {
     const int other = __shfl_up_sync(kAllLanes, warps, step);
@@ -80,8 +81,9 @@ struct Candidates {
   }
 };
 
+template <int kThreads>
 struct PickMemory {
-  int bins[kPickBins];
+  int bins[2 * kThreads];
   int prefix[kWarp];
   std::uint32_t low[kWarp], high[kWarp];
   int allowed[kWarp];
@@ -92,10 +94,12 @@ struct PickMemory {
 /// Threads take turns of kPickHeld neighbours; with kInRegisters there is one turn, read once.
 /// Returns how many are chosen: top_k, or with kMasked all that are allowed if those are fewer;
 /// out_order is filled up to top_k.
-template <int kPickHeld, bool kInRegisters, bool kMasked>
-__device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& m,
+template <int kThreads, int kPickHeld, bool kInRegisters, bool kMasked>
+__device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory<kThreads>& m,
                                     std::int32_t* out_ids, std::uint32_t* out_order) {
-  constexpr int kTurn = kPickThreads * kPickHeld;
+  constexpr int kTurn = kThreads * kPickHeld;
+  constexpr int kPickBins = 2 * kThreads, kBinBits = kThreads == 512 ? 10 : 11;
+  static_assert(kPickBins == 1 << kBinBits);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   std::uint32_t held[kPickHeld];
   const auto fill = [&](int base) {
@@ -149,9 +153,10 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
     if (kMasked) m.allowed[warp] = n_allowed;
   }
   __syncthreads();
-  low = m.low[lane];
-  high = m.high[lane];
-  if (kMasked) n_allowed = m.allowed[lane];
+  const bool is_warp = lane < kThreads / kWarp;
+  low = is_warp ? m.low[lane] : 0xffffffffu;
+  high = is_warp ? m.high[lane] : 0;
+  if (kMasked) n_allowed = is_warp ? m.allowed[lane] : 0;
 #pragma unroll
   for (int step = kWarp / 2; step > 0; step /= 2) {
     low = min(low, __shfl_xor_sync(kAllLanes, low, step));
@@ -166,8 +171,8 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
   }
   while (low < high) {
     const std::uint32_t span = high - low;
-    const int shift = max(0, 32 - __clz(static_cast<int>(span)) - 11);
-    for (int i = threadIdx.x; i < kPickBins; i += kPickThreads) m.bins[i] = 0;
+    const int shift = max(0, 32 - __clz(static_cast<int>(span)) - kBinBits);
+    for (int i = threadIdx.x; i < kPickBins; i += kThreads) m.bins[i] = 0;
     __syncthreads();
     for_all([&](std::uint32_t v, int) {
       if (v >= low && v <= high) atomicAdd(&m.bins[(v - low) >> shift], 1);
@@ -225,7 +230,7 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
     }
     if (base + kTurn < c.n) {
       // The last thread knows how far the turn came.
-      if (threadIdx.x == kPickThreads - 1) {
+      if (threadIdx.x == kThreads - 1) {
         m.bin = (packed & 0xffff) + larger;
         m.left = (packed >> 16) + equal;
       }
@@ -237,7 +242,7 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
   }
   if constexpr (kMasked) {
     const int missing = n_allowed + static_cast<int>(threadIdx.x);
-    for (int i = missing; out_order != nullptr && i < top_k; i += kPickThreads) {
+    for (int i = missing; out_order != nullptr && i < top_k; i += kThreads) {
       out_order[i] = kNotAllowed;
     }
     return min(n_allowed, top_k);
@@ -246,10 +251,11 @@ __device__ __forceinline__ int pick(const Candidates& c, int top_k, PickMemory& 
 }
 
 /// Chooses every allowed one of the chunks 0 .. visible - 1; returns how many those are.
+template <int kThreads>
 static __device__ __noinline__ int pick_allowed(const std::uint8_t* allowed, int visible,
-                                                PickMemory& m, std::int32_t* out_ids) {
+                                                PickMemory<kThreads>& m, std::int32_t* out_ids) {
   int taken = 0;
-  for (int base = 0; base < visible; base += kPickThreads) {
+  for (int base = 0; base < visible; base += kThreads) {
     const int i = base + static_cast<int>(threadIdx.x);
     const bool take = i < visible && allowed[i] != 0;
     const int before = block_prefix(take ? 1 : 0, m.prefix);
