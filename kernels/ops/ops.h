@@ -9,6 +9,30 @@
 
 namespace ebb {
 
+/// Every op: its name and its arguments.
+#define EBB_OPS(OP)             \
+  OP(embed, EmbedArgs)          \
+  OP(matmul, MatmulArgs)        \
+  OP(rms_norm, RmsNormArgs)     \
+  OP(hc_pre, HcPreArgs)         \
+  OP(hc_post, HcPostArgs)       \
+  OP(hc_head, HcHeadArgs)       \
+  OP(argmax, ArgmaxArgs)        \
+  OP(route, RouteArgs)          \
+  OP(experts, ExpertsArgs)      \
+  OP(rope_table, RopeTableArgs) \
+  OP(heads, HeadsArgs)          \
+  OP(append, AppendArgs)        \
+  OP(compress, CompressArgs)    \
+  OP(select, SelectArgs)        \
+  OP(attend, AttendArgs)        \
+  OP(keep_rows, KeepRowsArgs)   \
+  OP(score, ScoreArgs)          \
+  OP(pick_rows, PickRowsArgs)   \
+  OP(move_rows, MoveRowsArgs)   \
+  OP(copy, CopyArgs)            \
+  OP(host_call, HostCallArgs)
+
 /// Records the ops of one plan, in order; each op sees what the ones before it wrote. Arguments are
 /// checked here, once: a recorded plan cannot fail except by a device fault.
 /// Errors: invalid_argument / incompatible for shapes or types that the backend cannot do.
@@ -16,27 +40,12 @@ namespace ebb {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual Status embed(const EmbedArgs& args) noexcept = 0;
-  virtual Status matmul(const MatmulArgs& args) noexcept = 0;
-  virtual Status rms_norm(const RmsNormArgs& args) noexcept = 0;
-  virtual Status hc_pre(const HcPreArgs& args) noexcept = 0;
-  virtual Status hc_post(const HcPostArgs& args) noexcept = 0;
-  virtual Status hc_head(const HcHeadArgs& args) noexcept = 0;
-  virtual Status argmax(const ArgmaxArgs& args) noexcept = 0;
-  virtual Status route(const RouteArgs& args) noexcept = 0;
-  virtual Status experts(const ExpertsArgs& args) noexcept = 0;
-  virtual Status rope_table(const RopeTableArgs& args) noexcept = 0;
-  virtual Status heads(const HeadsArgs& args) noexcept = 0;
-  virtual Status append(const AppendArgs& args) noexcept = 0;
-  virtual Status compress(const CompressArgs& args) noexcept = 0;
-  virtual Status select(const SelectArgs& args) noexcept = 0;
-  virtual Status attend(const AttendArgs& args) noexcept = 0;
-  virtual Status keep_rows(const KeepRowsArgs& args) noexcept = 0;
-  virtual Status score(const ScoreArgs& args) noexcept = 0;
-  virtual Status pick_rows(const PickRowsArgs& args) noexcept = 0;
-  virtual Status move_rows(const MoveRowsArgs& args) noexcept = 0;
-  virtual Status copy(const CopyArgs& args) noexcept = 0;
-  virtual Status host_call(const HostCallArgs& args) noexcept = 0;
+#define EBB_PURE_OP(name, Args) virtual Status name(const Args& args) noexcept = 0;
+  EBB_OPS(EBB_PURE_OP)
+#undef EBB_PURE_OP
 };
+
+/// EBB_OPS(EBB_OVERRIDE_OP) declares them all in a class that records them.
+#define EBB_OVERRIDE_OP(name, Args) Status name(const Args& args) noexcept override;
 
 }  // namespace ebb

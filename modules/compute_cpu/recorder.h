@@ -16,27 +16,7 @@ class Recorder final : public Ops {
 
   PhaseList take() { return std::move(phases_); }
 
-  Status embed(const EmbedArgs& args) noexcept override;
-  Status matmul(const MatmulArgs& args) noexcept override;
-  Status rms_norm(const RmsNormArgs& args) noexcept override;
-  Status hc_pre(const HcPreArgs& args) noexcept override;
-  Status hc_post(const HcPostArgs& args) noexcept override;
-  Status hc_head(const HcHeadArgs& args) noexcept override;
-  Status argmax(const ArgmaxArgs& args) noexcept override;
-  Status route(const RouteArgs& args) noexcept override;
-  Status experts(const ExpertsArgs& args) noexcept override;
-  Status rope_table(const RopeTableArgs& args) noexcept override;
-  Status heads(const HeadsArgs& args) noexcept override;
-  Status append(const AppendArgs& args) noexcept override;
-  Status compress(const CompressArgs& args) noexcept override;
-  Status select(const SelectArgs& args) noexcept override;
-  Status attend(const AttendArgs& args) noexcept override;
-  Status keep_rows(const KeepRowsArgs& args) noexcept override;
-  Status pick_rows(const PickRowsArgs& args) noexcept override;
-  Status score(const ScoreArgs& args) noexcept override;
-  Status move_rows(const MoveRowsArgs& args) noexcept override;
-  Status copy(const CopyArgs& args) noexcept override;
-  Status host_call(const HostCallArgs& args) noexcept override;
+  EBB_OPS(EBB_OVERRIDE_OP)
 
  private:
   const Precision precision_;

@@ -4,9 +4,7 @@
 // its token.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -18,8 +16,10 @@
 #include "kernels/cuda/tensor_product.h"
 #include "kernels/ops/ops.h"
 #include "kernels/quant_grids.h"
+#include "modules/compute_cuda/allocations.h"
 #include "modules/compute_cuda/handles.h"
 #include "modules/compute_cuda/plan.h"
+#include "modules/compute_cuda/profile.h"
 #include "modules/compute_cuda/read_rate.h"
 #include "modules/compute_cuda/recorder.h"
 #include "modules/compute_cuda/uploader.h"
@@ -74,13 +74,13 @@ class ComputeCuda final : public Compute {
     for (const Stream* stream : {&stream_, &beside_}) {
       if (*stream) cudaStreamSynchronize(stream->get());
     }
-    if (settings_.profile) log_profile();
+    if (settings_.profile) log_profile(host_, plans_);
   }
 
   Result<std::byte*> allocate(std::uint64_t bytes, const char* what) noexcept override {
     return guarded([&]() -> Result<std::byte*> {
       bytes = std::max<std::uint64_t>(bytes, 1);
-      EBB_ASSIGN(std::byte* const place, take(bytes, what));
+      EBB_ASSIGN(std::byte* const place, memory_.take(bytes, what));
       if (is_rehearsal_) return place;
       EBB_TRY(check(cudaMemsetAsync(place, settings_.poison ? 0xFF : 0, bytes, stream_.get()),
                     "clearing memory"));
@@ -92,23 +92,8 @@ class ComputeCuda final : public Compute {
   Result<std::byte*> allocate_host(std::uint64_t bytes, const char* what) noexcept override {
     return guarded([&]() -> Result<std::byte*> {
       bytes = std::max<std::uint64_t>(bytes, 1);
-      if (is_rehearsal_) {
-        allocated_host_ += bytes;
-        return pretend(bytes);
-      }
-      void* memory = nullptr;
-      const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped);
-      if (code != cudaSuccess) {
-        cudaGetLastError();
-        return make_error(Errc::out_of_memory,
-                          "compute_cuda: %s needs %llu bytes of page-locked memory: %s", what,
-                          static_cast<unsigned long long>(bytes), cudaGetErrorString(code));
-      }
-      PinnedMemory owned(static_cast<std::byte*>(memory));
-      std::memset(memory, settings_.poison ? 0xFF : 0, bytes);
-      std::byte* const place = owned.get();
-      pinned_.push_back(std::move(owned));
-      allocated_host_ += bytes;
+      EBB_ASSIGN(std::byte* const place, memory_.take_host(bytes, what));
+      if (!is_rehearsal_) std::memset(place, settings_.poison ? 0xFF : 0, bytes);
       return place;
     });
   }
@@ -117,7 +102,7 @@ class ComputeCuda final : public Compute {
     return guarded([&]() -> Result<Weight> {
       Weight weight{tensor.data, tensor.type, tensor.ne[0], tensor.ne[1], tensor.ne[2]};
       EBB_TRY(check_weight("import", std::string(tensor.name).c_str(), weight));
-      EBB_ASSIGN(std::byte* const place, take_weights(tensor.n_bytes, tensor));
+      EBB_ASSIGN(std::byte* const place, memory_.take_weights(tensor.n_bytes, tensor));
       EBB_TRY(with_uploader([&](Uploader& uploader) {
         return uploader.upload_blocks(tensor.type, tensor.data, tensor.n_bytes, place);
       }));
@@ -134,7 +119,7 @@ class ComputeCuda final : public Compute {
                           std::string(tensor.name).c_str());
       }
       EBB_ASSIGN(std::byte* const place,
-                 take_weights(static_cast<std::uint64_t>(count) * sizeof(float), tensor));
+                 memory_.take_weights(static_cast<std::uint64_t>(count) * sizeof(float), tensor));
       auto* const values = reinterpret_cast<float*>(place);
       EBB_TRY(with_uploader([&](Uploader& uploader) {
         return uploader.upload_floats(tensor.type, tensor.data, count, values);
@@ -149,7 +134,7 @@ class ComputeCuda final : public Compute {
         return make_error(Errc::incompatible, "compute_cuda: tensor %s: want I32",
                           std::string(tensor.name).c_str());
       }
-      EBB_ASSIGN(std::byte* const place, take_weights(tensor.n_bytes, tensor));
+      EBB_ASSIGN(std::byte* const place, memory_.take_weights(tensor.n_bytes, tensor));
       // Whole words travel as F32 does.
       EBB_TRY(with_uploader([&](Uploader& uploader) {
         return uploader.upload_blocks(DType::f32, tensor.data, tensor.n_bytes, place);
@@ -261,9 +246,9 @@ class ComputeCuda final : public Compute {
     std::size_t free = 0, total = 0;
     ComputeInfo info;
     info.device = name_;
-    info.bytes_allocated = allocated_;
+    info.bytes_allocated = memory_.bytes_device();
     info.bytes_limit = settings_.memory_limit;
-    info.bytes_host = allocated_host_;
+    info.bytes_host = memory_.bytes_host();
     info.bytes_present = free_at_start_;
     if (cudaMemGetInfo(&free, &total) == cudaSuccess && free < free_at_start_) {
       info.bytes_taken = free_at_start_ - free;
@@ -279,7 +264,8 @@ class ComputeCuda final : public Compute {
   Result<double> measure_read_rate() noexcept override {
     return guarded([&]() -> Result<double> {
       const std::uint64_t limit = settings_.memory_limit;
-      const std::uint64_t room = limit == 0 ? UINT64_MAX : limit - std::min(limit, allocated_);
+      const std::uint64_t room =
+          limit == 0 ? UINT64_MAX : limit - std::min(limit, memory_.bytes_device());
       Launch launch;
       launch.stream = stream_.get();
       launch.n_sms = n_sms_;
@@ -289,7 +275,10 @@ class ComputeCuda final : public Compute {
 
  private:
   ComputeCuda(Host& host, const Settings& settings)
-      : host_(host), settings_(settings), is_rehearsal_(host.is_rehearsal()) {}
+      : host_(host),
+        settings_(settings),
+        is_rehearsal_(host.is_rehearsal()),
+        memory_(is_rehearsal_, settings.memory_limit) {}
 
   Status open() {
     int n_devices = 0;
@@ -323,62 +312,8 @@ class ComputeCuda final : public Compute {
     EBB_ASSIGN(incoming_, new_pinned_memory(kBounceBytes));
     std::size_t total = 0;
     EBB_TRY(check(cudaMemGetInfo(&free_at_start_, &total), "cudaMemGetInfo"));
-    EBB_ASSIGN(grid_, take(sizeof(kernels::kGridIq2Xxs), "the codebook of IQ2_XXS"));
+    EBB_ASSIGN(grid_, memory_.take(sizeof(kernels::kGridIq2Xxs), "the codebook of IQ2_XXS"));
     return write(grid_, kernels::kGridIq2Xxs, sizeof(kernels::kGridIq2Xxs));
-  }
-
-  /// Addresses of a rehearsal, which nobody follows.
-  std::byte* pretend(std::uint64_t bytes) {
-    const std::uint64_t begin = Arena::kAlign + pretended_;
-    pretended_ += (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
-    return reinterpret_cast<std::byte*>(begin);
-  }
-
-  /// Device memory that is counted and owned; the limit is kept.
-  Result<std::byte*> take(std::uint64_t bytes, const char* what) {
-    if (is_rehearsal_) {
-      allocated_ += bytes;
-      return pretend(bytes);
-    }
-    if (settings_.memory_limit > 0 &&
-        (bytes > settings_.memory_limit || allocated_ > settings_.memory_limit - bytes)) {
-      return make_error(
-          Errc::out_of_memory,
-          "compute_cuda: %s needs %llu bytes, %llu are in use and memory_limit is %llu", what,
-          static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(allocated_),
-          static_cast<unsigned long long>(settings_.memory_limit));
-    }
-    void* memory = nullptr;
-    const cudaError_t code = cudaMalloc(&memory, bytes);
-    if (code == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      std::size_t free = 0, total = 0;
-      cudaMemGetInfo(&free, &total);
-      return make_error(Errc::out_of_memory,
-                        "compute_cuda: %s needs %llu bytes, the device has %zu of %zu free", what,
-                        static_cast<unsigned long long>(bytes), free, total);
-    }
-    EBB_TRY(check(code, what));
-    memory_.emplace_back(static_cast<std::byte*>(memory));
-    allocated_ += bytes;
-    return memory_.back().get();
-  }
-
-  /// Memory of a tensor. Small ones share an allocation, since the device hands out large pages.
-  Result<std::byte*> take_weights(std::uint64_t bytes, const TensorView& tensor) {
-    constexpr std::uint64_t kSlab = std::uint64_t{8} << 20;
-    bytes = (bytes + Arena::kAlign - 1) / Arena::kAlign * Arena::kAlign;
-    if (bytes > slab_left_) {
-      const std::uint64_t wanted = bytes >= kSlab / 2 ? bytes : kSlab;
-      EBB_ASSIGN(std::byte* const place, take(wanted, std::string(tensor.name).c_str()));
-      if (wanted == bytes) return place;
-      slab_ = place;
-      slab_left_ = wanted;
-    }
-    std::byte* const place = slab_;
-    slab_ += bytes;
-    slab_left_ -= bytes;
-    return place;
   }
 
   template <class Upload>
@@ -389,31 +324,6 @@ class ComputeCuda final : public Compute {
       uploader_.emplace(std::move(uploader));
     }
     return upload(*uploader_);
-  }
-
-  void log_profile() {
-    for (const Plan& plan : plans_) {
-      std::map<std::string, std::pair<double, int>> by_name;
-      double total = 0;
-      for (const auto& [name, ms] : plan.milliseconds()) {
-        by_name[name].first += ms;
-        ++by_name[name].second;
-        total += ms;
-      }
-      if (total == 0) continue;
-      std::vector<std::pair<std::string, std::pair<double, int>>> rows(by_name.begin(),
-                                                                       by_name.end());
-      std::sort(rows.begin(), rows.end(),
-                [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
-      char line[128];
-      std::snprintf(line, sizeof(line), "plan of %zu nodes: %.3f ms", plan.n_nodes(), total);
-      host_.log(LogLevel::info, line);
-      for (const auto& [name, sum] : rows) {
-        std::snprintf(line, sizeof(line), "%-24s %4d ops %9.3f ms  %5.1f %%", name.c_str(),
-                      sum.second, sum.first, sum.first / total * 100);
-        host_.log(LogLevel::info, line);
-      }
-    }
   }
 
   Host& host_;
@@ -433,13 +343,8 @@ class ComputeCuda final : public Compute {
   Event sent_;    // outgoing_ may be filled again
   PinnedMemory outgoing_;
   PinnedMemory incoming_;
-  std::vector<DeviceMemory> memory_;
-  std::byte* grid_ = nullptr;  // codebook of IQ2_XXS
-  std::byte* slab_ = nullptr;  // rest of the last shared allocation
-  std::uint64_t slab_left_ = 0;
-  std::vector<PinnedMemory> pinned_;
-  std::uint64_t allocated_ = 0, allocated_host_ = 0;
-  std::uint64_t pretended_ = 0;    // bytes of a rehearsal, for addresses
+  Allocations memory_;
+  std::byte* grid_ = nullptr;      // codebook of IQ2_XXS
   std::size_t free_at_start_ = 0;  // bytes of the device, before anything was taken
   std::optional<Uploader> uploader_;
   std::optional<Recorder> recorder_;
