@@ -94,19 +94,21 @@ __device__ __forceinline__ void split_sum(float4 v, float factor, int n, int n_i
   }
 }
 
-/// Splits x, n_in values (a multiple of 256), by a whole block of whole warps. `values` are its
-/// columns, one after another, `sums` theirs (nullptr: not wanted); `memory` holds 32 floats.
-/// Returns the inverse of the scale, to every thread. Ends without a barrier.
+/// Splits a vector of n_in values (a multiple of 256), of which quad(q) are 4 q .. 4 q + 3, by a
+/// whole block of whole warps. `values` are its columns, one after another, `sums` theirs (nullptr:
+/// not wanted); `memory` holds 32 floats. Returns the inverse of the scale, to every thread. Ends
+/// without a barrier.
 ///
-/// x is read twice, the second time from the L1 cache. The loops are short on purpose: code that
-/// runs once is fetched at the pace of the memory.
-__device__ inline float split_vector(const float* x, int n_in, Order order, int n_columns,
-                                     __half* values, __half* sums, float* memory) {
+/// Each quad is asked for twice, the second time out of the L1 cache. The loops are short on
+/// purpose: code that runs once is fetched at the pace of the memory.
+template <class Quad>
+__device__ __forceinline__ float split_quads(Quad quad, int n_in, Order order, int n_columns,
+                                             __half* values, __half* sums, float* memory) {
   const int n_quads = n_in / 4, threads = static_cast<int>(blockDim.x);
   float largest = 0;
 #pragma unroll 4
   for (int q = threadIdx.x; q < n_quads; q += threads) {
-    largest = fmaxf(largest_magnitude(*reinterpret_cast<const float4*>(x + 4 * q)), largest);
+    largest = fmaxf(largest_magnitude(quad(q)), largest);
   }
   largest = warp_max(largest);
   if (threadIdx.x % kWarp == 0) memory[threadIdx.x / kWarp] = largest;
@@ -115,11 +117,18 @@ __device__ inline float split_vector(const float* x, int n_in, Order order, int 
   const ColumnScale scale(warp_max(lane < threads / kWarp ? memory[lane] : 0.0f));
 #pragma unroll 2
   for (int q = threadIdx.x; q < n_quads; q += threads) {  // whole warps have a q
-    const float4 v = *reinterpret_cast<const float4*>(x + 4 * q);
+    const float4 v = quad(q);
     split_quad(v, scale.factor, 4 * q, n_in, order, n_columns, values);
     if (sums != nullptr) split_sum(v, scale.factor, 4 * q, n_in, n_columns, sums);
   }
   return scale.inverse;
+}
+
+/// The same for x as it stands.
+__device__ inline float split_vector(const float* x, int n_in, Order order, int n_columns,
+                                     __half* values, __half* sums, float* memory) {
+  return split_quads([x](int q) { return reinterpret_cast<const float4*>(x)[q]; }, n_in, order,
+                     n_columns, values, sums, memory);
 }
 
 }  // namespace ebb::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm.h"
 
 // What every kernel file needs: the launch itself, the hand-over between kernels, and reductions
 // whose order is fixed, so that results do not vary from run to run.
@@ -94,6 +95,15 @@ __device__ __forceinline__ float block_sum(float value, float* memory) {
   for (int i = 0; i < n_warps; ++i) sum += memory[i];
   __syncthreads();
   return sum;
+}
+
+/// 1 / RMS of x, in every thread of a block of kNormThreads: whoever norms a vector so gets the
+/// same bits. `memory` as above.
+__device__ __forceinline__ float block_inverse_rms(const float* x, std::int64_t d, float eps,
+                                                   float* memory) {
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < d; i += blockDim.x) sum = fmaf(x[i], x[i], sum);
+  return 1.0f / sqrtf(block_sum(sum, memory) / static_cast<float>(d) + eps);
 }
 
 /// a . b added to `sum`, in order.

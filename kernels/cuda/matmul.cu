@@ -2,8 +2,11 @@
 // launch. Activations are split into columns first, unless there is one row: then every block of
 // the product splits it for itself, which takes less time than a kernel.
 
+#include <algorithm>
+
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/matmul_plain.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/tensor_product.h"
 
 namespace ebb::cuda {
@@ -47,9 +50,14 @@ TensorProduct product_of(const Launch& launch, const MatmulArgs& args, Precision
   return p;
 }
 
-cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
+cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precision precision,
+                          const RmsNormArgs* norm) {
   const Weight& weight = args.parts[0].weight;
   TensorProduct p = product_of(launch, args, precision);
+  if (norm != nullptr) {
+    p.x = norm->x;
+    p.norm = {norm->weight, norm->y, norm->eps};
+  }
   const std::int64_t n_vectors = std::int64_t{args.max_rows} * args.n_groups;
   if (!own_split(args)) {
     p.columns = columns_at(launch.workspace, n_vectors, weight.n_in, precision);
@@ -75,7 +83,25 @@ std::size_t matmul_workspace(const MatmulArgs& args, Precision precision) {
                        precision_of(args, precision));
 }
 
-cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision precision) {
+bool matmul_norms(const MatmulArgs& args, const RmsNormArgs& norm) {
+  const DType type = args.parts[0].weight.type;
+  bool all = args.max_rows == 1 && args.n_groups == 1 && own_split(args) && norms_input(type) &&
+             norm.y == args.x && norm.x != norm.y && norm.d == args.parts[0].weight.n_in &&
+             norm.d <= 4 * kNormThreads && norm.n_rows == args.n_rows &&
+             norm.max_rows == args.max_rows;
+  for (std::int32_t i = 0; i < args.n_parts; ++i) {
+    const Weight& weight = args.parts[static_cast<std::size_t>(i)].weight;
+    all = all && weight.type == type && suits_tensor_units(weight);
+  }
+  return all;
+}
+
+cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision precision,
+                   const RmsNormArgs* norm) {
+  if (norm != nullptr && !launch.tensor_units) {
+    if (const cudaError_t error = rms_norm(launch, *norm)) return error;
+    norm = nullptr;
+  }
   bool done[6] = {};
   for (std::int32_t first = 0; first < args.n_parts; ++first) {
     if (done[first]) continue;
@@ -91,8 +117,9 @@ cudaError_t matmul(const Launch& launch, const MatmulArgs& args, Precision preci
       done[i] = true;
       same.parts[static_cast<std::size_t>(same.n_parts++)] = part;
     }
-    const cudaError_t error = on_tensor ? tensor_matmul(launch, same, precision_of(args, precision))
-                                        : matmul_plain(launch, same);
+    const cudaError_t error = on_tensor
+                                  ? tensor_matmul(launch, same, precision_of(args, precision), norm)
+                                  : matmul_plain(launch, same);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

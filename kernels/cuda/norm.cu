@@ -11,9 +11,7 @@ __global__ void rms_norm_kernel(RmsNormArgs a) {
   if (row >= n_rows) return;
   const float* const x = a.x + row * a.d;
   float* const y = a.y + row * a.d;
-  float sum = 0;
-  for (std::int64_t i = threadIdx.x; i < a.d; i += blockDim.x) sum = fmaf(x[i], x[i], sum);
-  const float scale = 1.0f / sqrtf(block_sum(sum, memory) / static_cast<float>(a.d) + a.eps);
+  const float scale = block_inverse_rms(x, a.d, a.eps, memory);
   for (std::int64_t i = threadIdx.x; i < a.d; i += blockDim.x) y[i] = x[i] * scale * a.weight[i];
 }
 
@@ -70,8 +68,8 @@ __global__ void argmax_kernel(ArgmaxArgs a, const unsigned long long* parts) {
 }  // namespace
 
 cudaError_t rms_norm(const Launch& launch, const RmsNormArgs& args) {
-  return start(launch, rms_norm_kernel, dim3(static_cast<unsigned>(args.max_rows)), dim3(256), 0,
-               args);
+  return start(launch, rms_norm_kernel, dim3(static_cast<unsigned>(args.max_rows)),
+               dim3(kNormThreads), 0, args);
 }
 
 std::size_t argmax_workspace(const ArgmaxArgs& args) {

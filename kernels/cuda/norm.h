@@ -5,6 +5,8 @@
 
 namespace ebb::cuda {
 
+inline constexpr int kNormThreads = 256;  ///< of a block that norms a vector
+
 cudaError_t rms_norm(const Launch& launch, const RmsNormArgs& args);
 
 /// Bytes of workspace that argmax wants.

@@ -46,6 +46,11 @@ bool on_tensor_units(const Launch& launch, const Weight& weight) {
   return launch.tensor_units && suits_tensor_units(weight);
 }
 
+bool norms_input(DType type) {
+  // Kernels with tables have blocks of another size, which would add in another order.
+  return with_tensor_type(type, [](auto t) { return !TensorCodec<t.value>::kTables; });
+}
+
 Order tensor_order(DType type) {
   return with_tensor_type(type, [](auto t) -> Order { return TensorCodec<t.value>::kOrder; });
 }

@@ -28,10 +28,18 @@ struct TensorPart {
   std::int32_t tiles_end = 0;  ///< tiles of all parts up to this one; set by the launch
 };
 
+/// What is done to the one vector of a product before it is split: y = x / RMS(x) * weight.
+struct InputNorm {
+  const float* weight = nullptr;  ///< [n_in]; nullptr: nothing
+  float* y = nullptr;             ///< [n_in] out, another place than x
+  float eps = 0;
+};
+
 struct TensorProduct {
   Pieces pieces;
   const float* x = nullptr;  ///< vectors of n_in values
   Columns columns;           ///< of x; without values: x is split by every block for itself
+  InputNorm norm;            ///< only where norms_input() holds
   const std::uint64_t* grid_iq2 = nullptr;
   std::int32_t n_in = 0;
   bool gated = false;  ///< out = gated(a x, b x)
@@ -54,6 +62,9 @@ inline constexpr std::uint64_t kTensorShared = 165000;
 bool suits_tensor_units(const Weight& weight);
 /// Whether products with the weight go through the matrix units; never depends on a step.
 bool on_tensor_units(const Launch& launch, const Weight& weight);
+
+/// Whether the product of one vector can do its input's norm, with the bits of the norm alone.
+bool norms_input(DType type);
 
 /// In which order the columns of the weight's products are.
 Order tensor_order(DType type);

@@ -170,6 +170,13 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
 #pragma unroll 1
     for (int i = 0; i < S::kDepth - 1; ++i) issue();
   }
+  // Of a norm, a thread has one quad.
+  constexpr bool kCanNorm = kOwn && S::kThreads == kNormThreads;
+  const bool has_quad = kCanNorm && 4 * static_cast<int>(threadIdx.x) < p.n_in;
+  float4 weight = make_float4(0, 0, 0, 0);
+  if (has_quad && p.norm.weight != nullptr) {
+    weight = reinterpret_cast<const float4*>(p.norm.weight)[threadIdx.x];
+  }
   if constexpr (C::kTables) fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
   if (p.pieces.ids != nullptr) wait_for_inputs();
   const OpenPiece piece(p.pieces, piece_index, entries);
@@ -190,10 +197,29 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   auto* const sums = reinterpret_cast<__half*>(memory + layout.sums);
   if constexpr (kOwn) {
     __syncthreads();
-    const float factor =
-        split_vector(p.x + static_cast<std::int64_t>(entries[0].vector) * p.n_in, p.n_in, C::kOrder,
-                     per_vector, values, C::kMinus ? sums : nullptr, inverse + kStreamColumns);
-    if (threadIdx.x == 0) inverse[0] = factor;
+    const float* const x = p.x + static_cast<std::int64_t>(entries[0].vector) * p.n_in;
+    float* const scratch = inverse + kStreamColumns;
+    const auto split = [&](auto quad) {
+      const float factor = split_quads(quad, p.n_in, C::kOrder, per_vector, values,
+                                       C::kMinus ? sums : nullptr, scratch);
+      if (threadIdx.x == 0) inverse[0] = factor;
+    };
+    const auto quad_of = [](const float* v, int q) {
+      return reinterpret_cast<const float4*>(v)[q];
+    };
+    if (!kCanNorm || p.norm.weight == nullptr) {
+      split([&](int q) { return quad_of(x, q); });
+    } else {
+      const float scale = block_inverse_rms(x, p.n_in, p.norm.eps, scratch);
+      float4 y = make_float4(0, 0, 0, 0);
+      if (has_quad) {
+        const float4 v = quad_of(x, threadIdx.x);
+        y = make_float4(v.x * scale * weight.x, v.y * scale * weight.y, v.z * scale * weight.z,
+                        v.w * scale * weight.w);
+        if (block_index == 0) reinterpret_cast<float4*>(p.norm.y)[threadIdx.x] = y;
+      }
+      split([&](int) { return y; });
+    }
   } else if (static_cast<int>(threadIdx.x) < piece.n) {
     inverse[threadIdx.x] = p.columns.inverse[entries[threadIdx.x].vector];
   }

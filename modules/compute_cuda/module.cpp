@@ -197,8 +197,8 @@ class ComputeCuda final : public Compute {
       launch.tensor_units = tensor_units_;
       launch.early_start = early_start_ && !settings_.profile;
       launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_);
-      if (recorded.workspace_bytes > 0) {
-        EBB_ASSIGN(launch.workspace, allocate(recorded.workspace_bytes, "a plan's workspace"));
+      if (recorded.all_workspace() > 0) {
+        EBB_ASSIGN(launch.workspace, allocate(recorded.all_workspace(), "a plan's workspace"));
       }
       if (is_rehearsal_) return PlanId{};
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));

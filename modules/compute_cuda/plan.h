@@ -13,9 +13,10 @@ namespace ebb::cuda {
 class Plan {
  public:
   /// Captures the ops, whose host calls it keeps. `launch.stream` is used for the capture alone;
-  /// `launch.workspace` holds recorded.workspace_bytes and outlives the plan. With `timed`, a run
+  /// `launch.workspace` holds recorded.all_workspace() and outlives the plan. With `timed`, a run
   /// also takes the time after every op. Without `as_graph` the graph is only counted, and a run
-  /// enqueues every op anew: what a graph is compared with.
+  /// enqueues every op anew: what a graph is compared with. In neither case does an op run beside
+  /// another.
   static Result<Plan> capture(RecordedPlan&& recorded, const Launch& launch, bool timed,
                               bool as_graph);
 

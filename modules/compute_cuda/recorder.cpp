@@ -1,10 +1,9 @@
+// Ops on whole rows and on experts.
+
 #include "modules/compute_cuda/recorder.h"
 
 #include <algorithm>
-#include <new>
 
-#include "kernels/cpu/check.h"
-#include "kernels/cuda/attend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/experts_row.h"
@@ -13,36 +12,16 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/planes.h"
 #include "kernels/cuda/route.h"
-#include "kernels/cuda/rows.h"
-#include "kernels/cuda/scoring.h"
-#include "kernels/cuda/select.h"
-#include "kernels/cuda/staging.h"
 #include "kernels/hyper.h"
+#include "modules/compute_cuda/recorder_common.h"
 
 namespace ebb::cuda {
 namespace {
 
 using cpu::check_pointers;
 using cpu::check_range;
-using cpu::check_rounding;
-using cpu::check_step;
-using cpu::check_store;
 
-template <class Record>
-Status guarded(Record record) noexcept {
-  try {
-    return record();
-  } catch (const std::bad_alloc&) {
-    return make_error(Errc::out_of_memory, "compute_cuda: no host memory for a plan");
-  }
-}
-
-constexpr std::int64_t kMaxGridRows = 65535;  // blocks along y and z
 constexpr std::int32_t kFewRows = 16;
-
-Status check_rows(const char* op, std::int64_t max_rows) {
-  return check_range(op, "max_rows", max_rows, 1, kMaxGridRows);
-}
 
 Status check_hyper(const char* op, const HyperWeights& w, std::int32_t n_streams, std::int64_t d,
                    std::int64_t n_mix) {
@@ -68,6 +47,11 @@ Status check_experts(const char* what, const ExpertWeights& weights, std::int64_
   EBB_TRY(check_weight("experts", what, weights.up));
   EBB_TRY(check_weight("experts", what, weights.down));
   return cpu::check_expert_shapes(what, weights, d, f, n_mats);
+}
+
+bool writes(const MatmulArgs& args, const void* buffer) {
+  const auto* const end = args.parts.data() + args.n_parts;
+  return std::any_of(args.parts.data(), end, [&](const auto& part) { return part.y == buffer; });
 }
 
 bool same_streams(const HcPostArgs& post, const HcPreArgs& pre) {
@@ -98,6 +82,7 @@ Status check_weight(const char* op, const char* what, const Weight& weight) {
 
 Result<RecordedPlan> Recorder::take() noexcept {
   EBB_TRY(guarded([&] {
+    flush_norm();
     flush();
     return ok_status();
   }));
@@ -105,7 +90,7 @@ Result<RecordedPlan> Recorder::take() noexcept {
 }
 
 Status Recorder::embed(const EmbedArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(cuda::check_weight("embed", "the table", args.table));
     EBB_TRY(check_pointers("embed", {{"step.n_rows", args.step.n_rows},
                                      {"step.token", args.step.token},
@@ -135,18 +120,26 @@ Status Recorder::matmul(const MatmulArgs& args) noexcept {
             static_cast<long long>(args.parts[0].weight.n_in), args.n_groups);
       }
     }
-    std::vector<const void*> buffers{args.x};
+    Buffers buffers{args.x};
     for (std::int32_t p = 0; p < args.n_parts; ++p) {
       buffers.push_back(args.parts[static_cast<std::size_t>(p)].y);
     }
-    if (join(args, buffers)) return ok_status();
+    std::optional<RmsNormArgs> norm;
+    if (norm_ && matmul_norms(args, *norm_)) std::swap(norm, norm_);
+    flush_norm();
+    if (norm) {
+      buffers.insert(buffers.end(), {norm->x, norm->weight});
+    } else if (join(args, buffers)) {
+      return ok_status();
+    }
     const auto second = std::make_shared<std::optional<MatmulArgs>>();
-    EBB_TRY(add_before_held("matmul", matmul_workspace(args, precision_), buffers,
-                            [args, second, precision = precision_](const Launch& l) {
-                              return *second ? cuda::matmul_pair(l, args, **second, precision)
-                                             : cuda::matmul(l, args, precision);
-                            }));
-    products_.push_back({args, second, {}});
+    const auto own_norm = std::make_shared<std::optional<RmsNormArgs>>(norm);
+    push_before_held("matmul", matmul_workspace(args, precision_), buffers,
+                     [args, own_norm, second, precision = precision_](const Launch& l) {
+                       return *second ? cuda::matmul_pair(l, args, **second, precision)
+                                      : cuda::matmul(l, args, precision, address(*own_norm));
+                     });
+    products_.push_back({plan_.ops.size() - 1, args, own_norm, second, buffers, {}, {}});
     return ok_status();
   });
 }
@@ -158,13 +151,14 @@ Status Recorder::rms_norm(const RmsNormArgs& args) noexcept {
         {{"n_rows", args.n_rows}, {"x", args.x}, {"weight", args.weight}, {"y", args.y}}));
     EBB_TRY(check_range("rms_norm", "d", args.d, 1, INT32_MAX));
     EBB_TRY(check_rows("rms_norm", args.max_rows));
-    return add_before_held("rms_norm", 0, {args.x, args.weight, args.y},
-                           [args](const Launch& l) { return cuda::rms_norm(l, args); });
+    flush_norm();
+    norm_ = args;
+    return ok_status();
   });
 }
 
 Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(check_hyper("hc_pre", args.hyper, args.n_streams, args.d,
                         (2 + args.n_streams) * args.n_streams));
     EBB_TRY(check_range("hc_pre", "sinkhorn_iterations", args.hyper.sinkhorn_iterations, 1, 1000));
@@ -179,9 +173,8 @@ Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
     if (post_ && same_streams(*post_, args)) std::swap(post, post_);
     const char* const name = post ? "hc_post+hc_pre" : "hc_pre";
     if (!clusters_ || !hc_fits_clusters(args)) {
-      return add(
-          name, hyper_workspace(args.step.max_rows, args.n_streams, args.d),
-          [args, post](const Launch& l) { return cuda::hc_pre(l, args, post ? &*post : nullptr); });
+      return add(name, hyper_workspace(args.step.max_rows, args.n_streams, args.d),
+                 [args, post](const Launch& l) { return cuda::hc_pre(l, args, address(post)); });
     }
     std::optional<ExpertsArgs> sum;
     // With many rows the sum is better done apart.
@@ -194,13 +187,13 @@ Status Recorder::hc_pre(const HcPreArgs& args) noexcept {
       sum = experts_->args;
     }
     return add(name, 0, [args, post, sum](const Launch& l) {
-      return cuda::hc_pre_clusters(l, args, post ? &*post : nullptr, sum ? &*sum : nullptr);
+      return cuda::hc_pre_clusters(l, args, address(post), address(sum));
     });
   });
 }
 
 Status Recorder::hc_post(const HcPostArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(check_range("hc_post", "n_streams", args.n_streams, 1, kMaxStreams));
     EBB_TRY(check_range("hc_post", "d", args.d, 1, INT32_MAX / kMaxStreams));
     EBB_TRY(check_pointers("hc_post", {{"step.n_rows", args.step.n_rows},
@@ -216,7 +209,7 @@ Status Recorder::hc_post(const HcPostArgs& args) noexcept {
 }
 
 Status Recorder::hc_head(const HcHeadArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(check_hyper("hc_head", args.hyper, args.n_streams, args.d, args.n_streams));
     EBB_TRY(check_pointers("hc_head", {{"step.n_out", args.step.n_out},
                                        {"step.out_row", args.step.out_row},
@@ -230,7 +223,7 @@ Status Recorder::hc_head(const HcHeadArgs& args) noexcept {
 }
 
 Status Recorder::argmax(const ArgmaxArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(check_pointers("argmax",
                            {{"n_rows", args.n_rows}, {"logits", args.logits}, {"ids", args.ids}}));
     EBB_TRY(check_range("argmax", "n", args.n, 1, INT32_MAX));
@@ -241,7 +234,7 @@ Status Recorder::argmax(const ArgmaxArgs& args) noexcept {
 }
 
 Status Recorder::route(const RouteArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     EBB_TRY(check_pointers("route", {{"step.n_rows", args.step.n_rows},
                                      {"logits", args.logits},
                                      {"ids", args.ids},
@@ -257,14 +250,18 @@ Status Recorder::route(const RouteArgs& args) noexcept {
                           "route: both a table and a bias are given, want one");
       }
     }
+    std::optional<MatmulArgs> router;
+    if (!products_.empty() && products_.back().op + 1 == plan_.ops.size()) {
+      router = products_.back().args;
+    }
     EBB_TRY(add("route", 0, [args](const Launch& l) { return cuda::route(l, args); }));
-    route_ = args;
+    if (router) route_ = {args, *router};
     return ok_status();
   });
 }
 
 Status Recorder::experts(const ExpertsArgs& args) noexcept {
-  return guarded([&]() -> Status {
+  return record([&]() -> Status {
     const std::int64_t d = args.routed.gate.n_in, f = args.routed.gate.n_out;
     EBB_TRY(check_experts("routed weights", args.routed, d, f, args.routed.gate.n_mats));
     EBB_TRY(check_experts("shared weights", args.shared, d, f, 1));
@@ -282,239 +279,16 @@ Status Recorder::experts(const ExpertsArgs& args) noexcept {
                                        {"partial", args.partial},
                                        {"y", args.y}}));
     const auto with_sum = std::make_shared<bool>(true);
-    // Whoever wrote x had ended before the route began.
-    const bool x_settled =
-        route_ && args.x != static_cast<const void*>(route_->ids) && args.x != route_->weights;
+    // The experts may begin with the route, which begins with the router: x was there before.
+    const bool x_settled = route_ && !writes(route_->router, args.x) &&
+                           args.x != static_cast<const void*>(route_->args.ids) &&
+                           args.x != route_->args.weights;
     EBB_TRY(add("experts", experts_workspace(args, precision_),
                 [args, precision = precision_, with_sum, x_settled](const Launch& l) {
                   return cuda::experts(l, args, precision, *with_sum, x_settled);
                 }));
     experts_ = {args, with_sum};
     return ok_status();
-  });
-}
-
-Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_pointers("rope_table", {{"step.n_rows", args.step.n_rows},
-                                          {"step.pos", args.step.pos},
-                                          {"frequency", args.frequency},
-                                          {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16));
-    EBB_TRY(check_rows("rope_table", args.step.max_rows));
-    const bool fits = tables_.n > 0 && tables_.n < kMaxRopeTables &&
-                      tables_.tables[0].step.n_rows == args.step.n_rows &&
-                      tables_.tables[0].step.max_rows == args.step.max_rows;
-    if (!fits) flush();
-    tables_.tables[static_cast<std::size_t>(tables_.n++)] = args;
-    return ok_status();
-  });
-}
-
-Status Recorder::heads(const HeadsArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_pointers(
-        "heads", {{"step.n_rows", args.step.n_rows}, {"x", args.x}, {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("heads", "n_heads", args.n_heads, 1, 1 << 16));
-    EBB_TRY(check_range("heads", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_rounding("heads", args.rounding, args.d, args.n_pairs));
-    EBB_TRY(check_rows("heads", args.step.max_rows));
-    flush_tables();
-    flush_post();
-    // The first is taken for an attend's queries, which it may turn out to be.
-    if (!queries_ && !group_.has_heads && args.rounding == Rounding::none) {
-      if (group_touches(args.x)) flush_group();
-      queries_ = args;
-      return ok_status();
-    }
-    if (queries_ && queries_->x == args.x) flush_queries();
-    if (group_.has_heads || group_touches(args.x)) flush_group();
-    group_.has_heads = true;
-    group_.heads = args;
-    return ok_status();
-  });
-}
-
-Status Recorder::append(const AppendArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_step("append", args.step));
-    EBB_TRY(check_pointers(
-        "append", {{"kv", args.kv}, {"norm_weight", args.norm_weight}, {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("append", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_rounding("append", args.rounding, args.d, args.n_pairs));
-    EBB_TRY(
-        check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
-    EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding));
-    flush_tables();
-    flush_post();
-    if (queries_ && queries_->x == args.kv) flush_queries();
-    if (group_.has_append || group_touches(args.kv) || group_touches(args.ring.data)) flush_group();
-    group_.has_append = true;
-    group_.append = args;
-    group_.append_rot = n_rot;
-    return ok_status();
-  });
-}
-
-Status Recorder::compress(const CompressArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_step("compress", args.step));
-    EBB_TRY(check_pointers("compress", {{"kv", args.kv},
-                                        {"gate", args.gate},
-                                        {"ape", args.ape},
-                                        {"state_kv", args.state_kv},
-                                        {"state_gate", args.state_gate},
-                                        {"norm_weight", args.norm_weight},
-                                        {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("compress", "ratio", args.ratio, 1, 1 << 16));
-    EBB_TRY(
-        check_range("compress", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_range("compress", "overlap", args.overlap, 0, 1));
-    EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
-    EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
-    flush_tables();
-    flush_post();
-    if (queries_ && (queries_->x == args.kv || queries_->x == args.gate)) flush_queries();
-    const bool same_step =
-        group_.n_compressions == 0 || (group_.compress[0].step.n_rows == args.step.n_rows &&
-                                       group_.compress[0].step.max_rows == args.step.max_rows);
-    if (group_.n_compressions == 2 || !same_step || group_touches(args.kv) ||
-        group_touches(args.gate) || group_touches(args.state_kv) ||
-        group_touches(args.state_gate) || group_touches(args.rows.data)) {
-      flush_group();
-    }
-    const auto at = static_cast<std::size_t>(group_.n_compressions++);
-    group_.compress[at] = args;
-    group_.compress_rot[at] = n_rot;
-    return ok_status();
-  });
-}
-
-Status Recorder::select(const SelectArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_step("select", args.step));
-    EBB_TRY(check_pointers(
-        "select",
-        {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
-    EBB_TRY(check_range("select", "d", args.d, 1, kMaxIndexWidth));
-    EBB_TRY(check_range("select", "n_heads", args.n_heads, 1,
-                        max_index_heads(args.d, largest_shared_)));
-    EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
-    EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
-    EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
-    flush_tables();
-    flush_post();
-    flush_group();
-    if (queries_ && (queries_->x == args.q || queries_->x == args.weight)) flush_queries();
-    push("select", select_workspace(args),
-         [args, n_rot](const Launch& l) { return cuda::select(l, args, n_rot); });
-    return ok_status();
-  });
-}
-
-Status Recorder::attend(const AttendArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_step("attend", args.step));
-    EBB_TRY(check_pointers(
-        "attend",
-        {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
-    EBB_TRY(check_range("attend", "d", args.d, 2, kMaxHeadWidth));
-    if (args.d % 2 != 0) {
-      return make_error(Errc::incompatible, "compute_cuda: attend: d = %d, want an even number",
-                        args.d);
-    }
-    EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
-    EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
-    EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
-    EBB_TRY(check_rows("attend", args.step.max_rows));
-    std::int32_t chunk_rot = 0;
-    EBB_ASSIGN(const std::int32_t ring_rot,
-               check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
-    EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
-                        static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows,
-                        INT32_MAX));
-    if (args.chunks.data != nullptr) {
-      EBB_ASSIGN(chunk_rot, check_store("attend", "chunks", args.chunks, args.d, args.n_pairs,
-                                        Rounding::none));
-      EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
-      if (args.ids != nullptr) {
-        EBB_TRY(check_pointers("attend", {{"count", args.count}}));
-        EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
-      }
-    }
-    std::optional<HeadsArgs> queries;
-    if (queries_ && attend_can_finish(*queries_, args)) std::swap(queries, queries_);
-    return add("attend", attend_workspace(args),
-               [args, ring_rot, chunk_rot, queries](const Launch& l) {
-                 return cuda::attend(l, args, ring_rot, chunk_rot, queries ? &*queries : nullptr);
-               });
-  });
-}
-
-Status Recorder::keep_rows(const KeepRowsArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(cpu::check_keep_rows(args));
-    EBB_TRY(check_rows("keep_rows", args.step.max_rows));
-    return add_before_held("keep_rows", 0, {args.x, args.y},
-                           [args](const Launch& l) { return cuda::keep_rows(l, args); });
-  });
-}
-
-Status Recorder::pick_rows(const PickRowsArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(cpu::check_pick_rows(args));
-    EBB_TRY(check_rows("pick_rows", args.step.max_rows));
-    return add("pick_rows", 0, [args](const Launch& l) { return cuda::pick_rows(l, args); });
-  });
-}
-
-Status Recorder::score(const ScoreArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_ASSIGN(const std::int32_t n_rot, cpu::check_score(args));
-    EBB_TRY(check_range("score", "d", args.d, 1, kMaxIndexWidth));
-    EBB_TRY(
-        check_range("score", "n_heads", args.n_heads, 1, max_index_heads(args.d, largest_shared_)));
-    EBB_TRY(check_rows("score", args.step.max_rows));
-    return add("score", 0, [args, n_rot](const Launch& l) { return cuda::score(l, args, n_rot); });
-  });
-}
-
-Status Recorder::move_rows(const MoveRowsArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(
-        check_pointers("move_rows", {{"count", args.moves.count}, {"moves", args.moves.moves}}));
-    EBB_TRY(check_range("move_rows", "max_moves", args.moves.max_moves, 1, INT32_MAX / 64));
-    return add("move_rows", 0, [args](const Launch& l) { return cuda::move_rows(l, args); });
-  });
-}
-
-Status Recorder::copy(const CopyArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    EBB_TRY(check_pointers("copy", {{"to", args.to}, {"from", args.from}}));
-    return add("copy", 0, [args](const Launch& l) {
-      return cudaMemcpyAsync(args.to, args.from, args.bytes, cudaMemcpyDefault, l.stream);
-    });
-  });
-}
-
-Status Recorder::host_call(const HostCallArgs& args) noexcept {
-  return guarded([&]() -> Status {
-    if (args.function == nullptr) {
-      return make_error(Errc::invalid_argument, "host_call: function is null");
-    }
-    HostCallArgs* const call = &plan_.calls.emplace_back(args);
-    return add("host_call", 0, [call](const Launch& l) {
-      return cudaLaunchHostFunc(
-          l.stream,
-          [](void* data) {
-            const auto* made = static_cast<const HostCallArgs*>(data);
-            made->function(made->context, made->index);
-          },
-          call);
-    });
   });
 }
 

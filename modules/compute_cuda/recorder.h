@@ -14,16 +14,25 @@
 
 namespace ebb::cuda {
 
-/// One op of a plan: what it is called and how its kernels are enqueued.
+/// One op of a plan: what it is called and how its kernels are enqueued. In the order of the list
+/// every op finds what it needs. An op beside may run while the op that comes behind it and those
+/// beside it does, which then does not join.
 struct RecordedOp {
   const char* name = nullptr;
   std::function<cudaError_t(const Launch&)> enqueue;
+  bool beside = false;
+  bool joins = true;  ///< waits for the ops beside that came before it
 };
 
 struct RecordedPlan {
   std::vector<RecordedOp> ops;
-  std::uint64_t workspace_bytes = 0;  ///< the most that one op wants
-  std::deque<HostCallArgs> calls;     ///< of the ops; they outlive the graph
+  std::uint64_t workspace_bytes = 0;         ///< the most that one op wants
+  std::uint64_t beside_workspace_bytes = 0;  ///< that one op beside wants, in a place of its own
+  std::deque<HostCallArgs> calls;            ///< of the ops; they outlive the graph
+
+  /// Where the workspace of ops beside begins, behind that of the others.
+  std::uint64_t beside_workspace() const { return (workspace_bytes + 255) / 256 * 256; }
+  std::uint64_t all_workspace() const { return beside_workspace() + beside_workspace_bytes; }
 };
 
 /// Checks each op and keeps it as a launch. Some ops are held back until it is known what comes
@@ -33,8 +42,11 @@ struct RecordedPlan {
 ///   heads          with the attend that reads its queries
 ///   append, compress, heads of the indexer    with each other
 ///   rope_table     with each other
+///   rms_norm       with the product of one row that takes its y
 /// A product of one row joins one before it that has the same x, if there are but products and
-/// norms between them. Products and norms may pass what is held if they touch none of its buffers.
+/// norms between them; if that one does a norm, it goes before it instead. Products and norms may
+/// pass what is held if they touch none of its buffers. Row ops and selections that touch nothing
+/// of a product of few rows, the last op, run beside it.
 /// Buffers are told apart by where they begin: ops do not work on parts of each other's.
 class Recorder final : public Ops {
  public:
@@ -45,27 +57,7 @@ class Recorder final : public Ops {
 
   Result<RecordedPlan> take() noexcept;
 
-  Status embed(const EmbedArgs& args) noexcept override;
-  Status matmul(const MatmulArgs& args) noexcept override;
-  Status rms_norm(const RmsNormArgs& args) noexcept override;
-  Status hc_pre(const HcPreArgs& args) noexcept override;
-  Status hc_post(const HcPostArgs& args) noexcept override;
-  Status hc_head(const HcHeadArgs& args) noexcept override;
-  Status argmax(const ArgmaxArgs& args) noexcept override;
-  Status route(const RouteArgs& args) noexcept override;
-  Status experts(const ExpertsArgs& args) noexcept override;
-  Status rope_table(const RopeTableArgs& args) noexcept override;
-  Status heads(const HeadsArgs& args) noexcept override;
-  Status append(const AppendArgs& args) noexcept override;
-  Status compress(const CompressArgs& args) noexcept override;
-  Status select(const SelectArgs& args) noexcept override;
-  Status attend(const AttendArgs& args) noexcept override;
-  Status keep_rows(const KeepRowsArgs& args) noexcept override;
-  Status pick_rows(const PickRowsArgs& args) noexcept override;
-  Status score(const ScoreArgs& args) noexcept override;
-  Status move_rows(const MoveRowsArgs& args) noexcept override;
-  Status copy(const CopyArgs& args) noexcept override;
-  Status host_call(const HostCallArgs& args) noexcept override;
+  EBB_OPS(EBB_OVERRIDE_OP)
 
  private:
   /// The last experts, if no other op has been recorded since; *with_sum says who adds.
@@ -74,33 +66,56 @@ class Recorder final : public Ops {
     std::shared_ptr<bool> with_sum;
   };
 
-  /// A product of one row that may still be joined by another with the same x.
+  /// A route behind a product.
+  struct Route {
+    RouteArgs args;
+    MatmulArgs router;
+  };
+
+  using Buffers = std::vector<const void*>;
+
+  /// A product that may still be joined by another with the same x, or have ops beside it.
   struct OpenProduct {
+    std::size_t op = 0;  // in plan_.ops
     MatmulArgs args;
+    std::shared_ptr<std::optional<RmsNormArgs>> norm;  // that it does first
     std::shared_ptr<std::optional<MatmulArgs>> second;
-    std::vector<const void*> touched;  // by the ops behind it
+    Buffers own;      // that it and its second touch
+    Buffers touched;  // by the ops behind it
+    Buffers beside;   // by the ops at its side
   };
 
   /// Appends an op behind all that is held.
   Status add(const char* name, std::uint64_t workspace_bytes,
              std::function<cudaError_t(const Launch&)> enqueue);
   /// Appends an op before what is held, if it touches none of its buffers.
-  Status add_before_held(const char* name, std::uint64_t workspace_bytes,
-                         const std::vector<const void*>& buffers,
-                         std::function<cudaError_t(const Launch&)> enqueue);
+  void push_before_held(const char* name, std::uint64_t workspace_bytes, const Buffers& buffers,
+                        std::function<cudaError_t(const Launch&)> enqueue);
+  /// Appends an op, or lets it run beside the product that is the last op.
+  void push_beside(const char* name, std::uint64_t workspace_bytes, const Buffers& buffers,
+                   std::function<cudaError_t(const Launch&)> enqueue);
+  void insert(std::size_t at, RecordedOp op, const Buffers& buffers);
   void push(const char* name, std::uint64_t workspace_bytes,
             std::function<cudaError_t(const Launch&)> enqueue);
 
   // Each records what is held of its kind.
+  void flush_norm();
   void flush_tables();
   void flush_group();
   void flush_queries();
   void flush_post();
   void flush();
+  /// Records an op that does not take the norm before it. Errors: out_of_memory.
+  template <class Record>
+  Status record(Record op) noexcept;
 
   bool group_touches(const void* buffer) const;
-  /// Joins the product to one recorded before, if nothing in between minds.
-  bool join(const MatmulArgs& args, const std::vector<const void*>& buffers);
+  bool held_touches(const Buffers& buffers) const;
+  /// Whether an op with the buffers may run while the last op does, a product of few rows.
+  bool fits_beside(const Buffers& buffers) const;
+  /// Joins the product to one recorded before, or records it in front of that, if nothing in
+  /// between minds.
+  bool join(const MatmulArgs& args, const Buffers& buffers);
 
   const std::uint64_t largest_shared_;
   const bool clusters_;
@@ -108,11 +123,13 @@ class Recorder final : public Ops {
   RecordedPlan plan_;
   RopeTables tables_;
   RowGroup group_;
+  std::optional<RmsNormArgs> norm_;  // the last op, if it was one
   std::optional<HeadsArgs> queries_;
   std::optional<HcPostArgs> post_;
   std::optional<Experts> experts_;
-  std::optional<RouteArgs> route_;     // the last op, if it was one
-  std::vector<OpenProduct> products_;  // of the ops since the last that is not a product or norm
+  std::optional<Route> route_;  // the last op, if it was one
+  // Of the ops since the last that is not a product, a norm or beside one.
+  std::vector<OpenProduct> products_;
 };
 
 /// An error that names `what` unless products with the weight can be computed here.

@@ -4,10 +4,42 @@
 
 #include "kernels/cuda/hyper.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/rows.h"
 #include "modules/compute_cuda/recorder.h"
 
 namespace ebb::cuda {
+namespace {
+
+using Buffers = std::vector<const void*>;
+
+constexpr std::int32_t kRowsBeside = 16;  // a product of more keeps the device busy by itself
+
+bool meet(const Buffers& some, const Buffers& others) {
+  return std::find_first_of(some.begin(), some.end(), others.begin(), others.end(),
+                            [](const void* a, const void* b) { return a == b && a != nullptr; }) !=
+         some.end();
+}
+
+void add_to(Buffers& all, const Buffers& more) { all.insert(all.end(), more.begin(), more.end()); }
+
+/// What the ops of a group read and write, but for weights and the step.
+Buffers buffers_of(const RowGroup& group) {
+  Buffers all;
+  if (group.has_append) {
+    const AppendArgs& a = group.append;
+    add_to(all, {a.kv, a.norm_weight, a.cos_sin, a.ring.data});
+  }
+  for (std::int32_t i = 0; i < group.n_compressions; ++i) {
+    const CompressArgs& a = group.compress[static_cast<std::size_t>(i)];
+    add_to(all, {a.kv, a.gate, a.ape, a.state_kv, a.state_gate, a.norm_weight, a.cos_sin,
+                 a.rows.data, a.slots.slots});
+  }
+  if (group.has_heads) add_to(all, {group.heads.x, group.heads.cos_sin});
+  return all;
+}
+
+}  // namespace
 
 void Recorder::push(const char* name, std::uint64_t workspace_bytes,
                     std::function<cudaError_t(const Launch&)> enqueue) {
@@ -25,9 +57,9 @@ Status Recorder::add(const char* name, std::uint64_t workspace_bytes,
   return ok_status();
 }
 
-Status Recorder::add_before_held(const char* name, std::uint64_t workspace_bytes,
-                                 const std::vector<const void*>& buffers,
-                                 std::function<cudaError_t(const Launch&)> enqueue) {
+void Recorder::push_before_held(const char* name, std::uint64_t workspace_bytes,
+                                const Buffers& buffers,
+                                std::function<cudaError_t(const Launch&)> enqueue) {
   flush_tables();
   flush_post();
   for (const void* buffer : buffers) {
@@ -39,24 +71,72 @@ Status Recorder::add_before_held(const char* name, std::uint64_t workspace_bytes
   std::swap(open, products_);
   push(name, workspace_bytes, std::move(enqueue));
   std::swap(open, products_);
-  for (OpenProduct& product : products_) {
-    product.touched.insert(product.touched.end(), buffers.begin(), buffers.end());
-  }
-  return ok_status();
+  for (OpenProduct& product : products_) add_to(product.touched, buffers);
 }
 
-bool Recorder::join(const MatmulArgs& args, const std::vector<const void*>& buffers) {
+bool Recorder::join(const MatmulArgs& args, const Buffers& buffers) {
   const auto found = std::find_if(products_.rbegin(), products_.rend(), [&](const auto& open) {
-    return !*open.second && matmul_pairs(open.args, args);
+    return !*open.second &&
+           (*open.norm ? matmul_norms(args, **open.norm) : matmul_pairs(open.args, args));
   });
-  if (found == products_.rend() || post_) return false;
-  for (const void* buffer : buffers) {
-    const std::vector<const void*>& touched = found->touched;
-    if (std::find(touched.begin(), touched.end(), buffer) != touched.end()) return false;
-    if (group_touches(buffer) || (queries_ && buffer == queries_->x)) return false;
+  if (found == products_.rend() || post_ || held_touches(buffers)) return false;
+  if (meet(buffers, found->touched) || meet(buffers, found->beside)) return false;
+  if (!*found->norm) {
+    *found->second = args;
+    add_to(found->own, buffers);
+    return true;
   }
-  *found->second = args;
+  // This one does the norm then. What follows from it can run beside the other.
+  if (std::any_of(args.parts.begin(), args.parts.begin() + args.n_parts,
+                  [&](const MatmulPart& part) { return meet({part.y}, found->own); })) {
+    return false;
+  }
+  std::optional<RmsNormArgs> norm;
+  std::swap(norm, *found->norm);
+  plan_.workspace_bytes = std::max(plan_.workspace_bytes, matmul_workspace(args, precision_));
+  insert(found->op,
+         {"matmul", [args, norm = *norm, precision = precision_](
+                        const Launch& l) { return cuda::matmul(l, args, precision, &norm); }},
+         buffers);
   return true;
+}
+
+void Recorder::insert(std::size_t at, RecordedOp op, const Buffers& buffers) {
+  const bool beside = op.beside;
+  plan_.ops.insert(plan_.ops.begin() + static_cast<std::ptrdiff_t>(at), std::move(op));
+  for (OpenProduct& product : products_) {
+    if (product.op < at) add_to(product.touched, buffers);
+    if (beside && product.op == at) add_to(product.beside, buffers);
+    if (product.op >= at) ++product.op;
+  }
+}
+
+bool Recorder::fits_beside(const Buffers& buffers) const {
+  if (products_.empty()) return false;
+  const OpenProduct& last = products_.back();
+  if (last.op + 1 != plan_.ops.size() || last.args.max_rows > kRowsBeside) return false;
+  if (meet(buffers, last.own) || meet(buffers, last.touched)) return false;
+  // The product will not wait for what is beside the op before it; so nothing may be.
+  std::size_t before = last.op;
+  while (before > 0 && plan_.ops[before - 1].beside) --before;
+  return before > 0 && plan_.ops[before - 1].joins;
+}
+
+void Recorder::push_beside(const char* name, std::uint64_t workspace_bytes, const Buffers& buffers,
+                           std::function<cudaError_t(const Launch&)> enqueue) {
+  if (!fits_beside(buffers)) return push(name, workspace_bytes, std::move(enqueue));
+  const std::size_t at = products_.back().op;
+  plan_.ops[at].joins = false;
+  plan_.beside_workspace_bytes = std::max(plan_.beside_workspace_bytes, workspace_bytes);
+  insert(at, {name, std::move(enqueue), true}, buffers);
+}
+
+void Recorder::flush_norm() {
+  if (!norm_) return;
+  const RmsNormArgs args = *norm_;
+  norm_.reset();
+  push_before_held("rms_norm", 0, {args.x, args.weight, args.y},
+                   [args](const Launch& l) { return cuda::rms_norm(l, args); });
 }
 
 void Recorder::flush_tables() {
@@ -68,7 +148,8 @@ void Recorder::flush_tables() {
 
 void Recorder::flush_group() {
   if (group_.empty()) return;
-  push("rows", 0, [group = group_](const Launch& l) { return cuda::row_group(l, group); });
+  push_beside("rows", 0, buffers_of(group_),
+              [group = group_](const Launch& l) { return cuda::row_group(l, group); });
   group_ = {};
 }
 
@@ -95,21 +176,11 @@ void Recorder::flush() {
 }
 
 bool Recorder::group_touches(const void* buffer) const {
-  const auto is_one_of = [buffer](std::initializer_list<const void*> others) {
-    return std::find(others.begin(), others.end(), buffer) != others.end();
-  };
-  bool found = false;
-  if (group_.has_append) {
-    const AppendArgs& a = group_.append;
-    found = is_one_of({a.kv, a.norm_weight, a.cos_sin, a.ring.data});
-  }
-  for (std::int32_t i = 0; i < group_.n_compressions; ++i) {
-    const CompressArgs& a = group_.compress[static_cast<std::size_t>(i)];
-    found = found || is_one_of({a.kv, a.gate, a.ape, a.state_kv, a.state_gate, a.norm_weight,
-                                a.cos_sin, a.rows.data, a.slots.slots});
-  }
-  if (group_.has_heads) found = found || is_one_of({group_.heads.x, group_.heads.cos_sin});
-  return found;
+  return meet({buffer}, buffers_of(group_));
+}
+
+bool Recorder::held_touches(const Buffers& buffers) const {
+  return meet(buffers, buffers_of(group_)) || (queries_ && meet(buffers, {queries_->x}));
 }
 
 }  // namespace ebb::cuda

@@ -94,6 +94,7 @@ class DecoderDeepseek4 final : public Decoder {
     comb_ = arena.take<float>(rows * s * s, "decoder scratch");
     normed_ = arena.take<float>(rows * d, "decoder scratch");
     q_latent_ = arena.take<float>(rows * config_.q_rank, "decoder scratch");
+    q_normed_ = arena.take<float>(rows * config_.q_rank, "decoder scratch");
     q_ = arena.take<float>(rows * heads, "decoder scratch");
     kv_ = arena.take<float>(rows * config_.d_head, "decoder scratch");
     attended_ = arena.take<float>(rows * heads, "decoder scratch");
@@ -217,10 +218,10 @@ class DecoderDeepseek4 final : public Decoder {
   Status plan_attention(Ops& ops, const StepView& step, const Layer& layer, std::int32_t index) {
     EBB_TRY(product(ops, step.n_rows, step.max_rows, normed_,
                     {{layer.q_a, q_latent_}, {layer.kv, kv_}}));
-    EBB_TRY(ops.rms_norm({step.n_rows, step.max_rows, q_latent_, layer.q_a_norm, q_latent_,
+    EBB_TRY(ops.rms_norm({step.n_rows, step.max_rows, q_latent_, layer.q_a_norm, q_normed_,
                           config_.q_rank, config_.rms_eps}));
-    EBB_TRY(product(ops, step.n_rows, step.max_rows, q_latent_, {{layer.q_b, q_}}));
-    EBB_TRY(attention_.plan_layer(ops, step, index, {normed_, q_latent_, q_, kv_, attended_}));
+    EBB_TRY(product(ops, step.n_rows, step.max_rows, q_normed_, {{layer.q_b, q_}}));
+    EBB_TRY(attention_.plan_layer(ops, step, index, {normed_, q_normed_, q_, kv_, attended_}));
     EBB_TRY(product(ops, step.n_rows, step.max_rows, attended_, {{layer.output_a, low_}},
                     config_.n_groups));
     return product(ops, step.n_rows, step.max_rows, low_, {{layer.output_b, sublayer_}});
@@ -251,18 +252,19 @@ class DecoderDeepseek4 final : public Decoder {
   std::vector<Layer> layers_;
 
   // Compute memory, f32 unless said; one set for all layers.
-  float* streams_ = nullptr;            // [rows, S, D]
-  float* mix_ = nullptr;                // [rows, (2+S)*S]
-  float* post_ = nullptr;               // [rows, S]
-  float* comb_ = nullptr;               // [rows, S, S]
-  float* normed_ = nullptr;             // [rows, D] input of the sub-layer
-  float* q_latent_ = nullptr;           // [rows, Rq]
-  float* q_ = nullptr;                  // [rows, H, dh]
-  float* kv_ = nullptr;                 // [rows, dh]
-  float* attended_ = nullptr;           // [rows, H, dh]
-  float* low_ = nullptr;                // [rows, G*Ro]
-  float* sublayer_ = nullptr;           // [rows, D] output of the sub-layer
-  float* router_logits_ = nullptr;      // [rows, E]
+  float* streams_ = nullptr;        // [rows, S, D]
+  float* mix_ = nullptr;            // [rows, (2+S)*S]
+  float* post_ = nullptr;           // [rows, S]
+  float* comb_ = nullptr;           // [rows, S, S]
+  float* normed_ = nullptr;         // [rows, D] input of the sub-layer
+  float* q_latent_ = nullptr;       // [rows, Rq]
+  float* q_normed_ = nullptr;       // [rows, Rq] a place of its own: products norm for themselves
+  float* q_ = nullptr;              // [rows, H, dh]
+  float* kv_ = nullptr;             // [rows, dh]
+  float* attended_ = nullptr;       // [rows, H, dh]
+  float* low_ = nullptr;            // [rows, G*Ro]
+  float* sublayer_ = nullptr;       // [rows, D] output of the sub-layer
+  float* router_logits_ = nullptr;  // [rows, E]
   std::int32_t* expert_ids_ = nullptr;  // [rows, K] i32
   float* expert_weights_ = nullptr;     // [rows, K]
   float* hidden_ = nullptr;             // [rows, K+1, F]

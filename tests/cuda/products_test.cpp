@@ -259,6 +259,42 @@ BOOST_AUTO_TEST_CASE(a_pair_has_the_bits_of_its_products) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_product_that_norms_its_input_has_the_bits_of_both_ops) {
+  for (const DType type : {DType::q8_0, DType::f16}) {
+    for (const std::int64_t n_in : {256, 768, 1024}) {
+      const RandomWeight stored(type, 3000, n_in, 1);
+      const DeviceWeight weight(device(), stored.weight);
+      const DeviceArray<float> x(activations(1, n_in, 7)), scale(activations(1, n_in, 8));
+      const auto d = static_cast<std::size_t>(n_in);
+      for (const Precision precision : {Precision::exact, Precision::fast}) {
+        for (const std::int32_t n_rows : {1, 0}) {
+          const DeviceArray<std::int32_t> count(std::vector<std::int32_t>{n_rows});
+          const DeviceArray<float> normed(d), y(3000), alone(3000);
+          DeviceArray<float> alone_normed(d);
+          RmsNormArgs norm{count.get(), 1, x.get(), scale.get(), alone_normed.get(), n_in, 1e-6f};
+          require_ok(cuda::rms_norm(device().launch(0), norm));
+          MatmulArgs args;
+          args.n_rows = count.get();
+          args.max_rows = 1;
+          args.n_parts = 1;
+          args.x = alone_normed.get();
+          args.parts[0] = {weight.weight, alone.get()};
+          require_ok(cuda::matmul(device().launch(0), args, precision));
+          norm.y = normed.get();
+          args.x = normed.get();
+          args.parts[0].y = y.get();
+          BOOST_REQUIRE(cuda::matmul_norms(args, norm));
+          require_ok(cuda::matmul(device().launch(0), args, precision, &norm));
+          device().finish();
+          BOOST_TEST(same_bits(y.values().data(), alone.values().data(), 3000));
+          BOOST_TEST(same_bits(normed.values().data(), alone_normed.values().data(), d));
+          BOOST_TEST(std::isnan(y.values()[0]) == (n_rows == 0));
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(an_exact_product_is_exact_in_fast_mode) {
   const RandomWeight stored(DType::f16, 64, 512, 1);
   const DeviceWeight weight(device(), stored.weight);
@@ -437,14 +473,17 @@ BOOST_AUTO_TEST_CASE(experts_agree_with_double_precision_and_keep_their_bits) {
   check_experts({DType::f32, DType::f32, DType::q4_k, DType::f32, 96, 256}, "plain gates");
 }
 
-// The kernels of one row may read x while the route still runs. Here x is another one each time,
-// and nothing but the route stands between the kernel that writes it and those that read it.
+// The kernels of one row may read x while the route and the router still run. Here x is another one
+// each time, and nothing but those two stands between the kernel that writes it and those that read
+// it.
 BOOST_AUTO_TEST_CASE(a_row_that_is_read_early_is_the_new_one) {
   const Model m(DType::iq2_xxs, DType::iq2_xxs, DType::q2_k, DType::q8_0, 1024, 768);
+  const RandomWeight stored(DType::f16, kExperts, 1024, 9);
+  const DeviceWeight router(device(), stored.weight);
   constexpr std::int32_t kSteps = 40;
   const auto d = static_cast<std::size_t>(m.d);
   const DeviceArray<float> sources(activations(kSteps, m.d, 1)), ones(std::vector<float>(d, 1.0f));
-  const DeviceArray<float> logits(activations(1, kExperts, 2)), x(d), weights(kUsed);
+  const DeviceArray<float> logits(kExperts), x(d), weights(kUsed);
   const DeviceArray<float> hidden((kUsed + 1) * static_cast<std::size_t>(m.f));
   const DeviceArray<float> partial((kUsed + 1) * d), y(kSteps * d), late(kSteps * d);
   const DeviceArray<std::int32_t> ids(kUsed), count(std::vector<std::int32_t>{1});
@@ -456,6 +495,13 @@ BOOST_AUTO_TEST_CASE(a_row_that_is_read_early_is_the_new_one) {
   route.n_used = kUsed;
   route.ids = ids.get();
   route.weights = weights.get();
+  MatmulArgs scores;
+  scores.n_rows = count.get();
+  scores.max_rows = 1;
+  scores.x = x.get();
+  scores.exact = true;
+  scores.n_parts = 1;
+  scores.parts[0] = {router.weight, logits.get()};
   ExpertsArgs args;
   args.step = route.step;
   args.x = x.get();
@@ -472,6 +518,7 @@ BOOST_AUTO_TEST_CASE(a_row_that_is_read_early_is_the_new_one) {
       const RmsNormArgs norm{count.get(), 1,    sources.get() + i * m.d, ones.get(), x.get(),
                              m.d,         1e-6f};
       require_ok(cuda::rms_norm(launch, norm));
+      require_ok(cuda::matmul(launch, scores, Precision::exact));
       require_ok(cuda::route(launch, route));
       args.y = (settled ? y : late).get() + i * m.d;
       require_ok(cuda::experts(launch, args, Precision::exact, true, settled));

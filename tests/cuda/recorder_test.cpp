@@ -1,0 +1,188 @@
+// Which ops of a plan go together, in which order, and what runs beside what. Nothing is launched:
+// these need no GPU. Buffers are made-up addresses.
+
+#define BOOST_TEST_MODULE cuda_recorder
+#define BOOST_TEST_DYN_LINK
+#include "modules/compute_cuda/recorder.h"
+
+#include <boost/test/unit_test.hpp>
+#include <string>
+
+using namespace ebb;
+using cuda::Precision;
+using cuda::Recorder;
+
+namespace {
+
+/// Buffers by number.
+template <class T = float>
+T* at(std::intptr_t number) {
+  return reinterpret_cast<T*>(number << 20);
+}
+
+constexpr std::int32_t kWidth = 128, kLatent = 1024;
+
+StepView step_of(std::int32_t max_rows) {
+  StepView step;
+  step.n_rows = at<std::int32_t>(1000);
+  step.pos = at<std::int32_t>(1001);
+  step.seq = at<std::int32_t>(1002);
+  step.run_start = at<std::int32_t>(1003);
+  step.max_rows = max_rows;
+  return step;
+}
+
+RowStore store(std::intptr_t number) {
+  RowStore rows;
+  rows.data = at<std::byte>(number);
+  rows.row_bytes = kWidth * 4;
+  rows.n_rows = 4096;
+  rows.sequence_bytes = rows.n_rows * rows.row_bytes;
+  return rows;
+}
+
+/// Records ops on buffers that have these numbers.
+class Plan {
+ public:
+  explicit Plan(std::int32_t max_rows = 1) : step_(step_of(max_rows)) {}
+
+  Plan& product(std::intptr_t x, std::intptr_t y, DType type = DType::q8_0) {
+    MatmulArgs args{};
+    args.n_rows = step_.n_rows;
+    args.max_rows = step_.max_rows;
+    args.x = at(x);
+    args.n_parts = 1;
+    args.parts[0] = {Weight{at<std::byte>(2000), type, kLatent, 512, 1}, at(y)};
+    return check(recorder_.matmul(args));
+  }
+  Plan& norm(std::intptr_t x, std::intptr_t y) {
+    return check(
+        recorder_.rms_norm({step_.n_rows, step_.max_rows, at(x), at(2001), at(y), kLatent, 1e-6f}));
+  }
+  Plan& append(std::intptr_t kv, std::intptr_t ring) {
+    AppendArgs args;
+    args.step = step_;
+    args.kv = at(kv);
+    args.norm_weight = at(2002);
+    args.cos_sin = at(2003);
+    args.d = kWidth;
+    args.ring = store(ring);
+    return check(recorder_.append(args));
+  }
+  /// Index queries, which are rounded: an attend's are not.
+  Plan& heads(std::intptr_t x) {
+    return check(
+        recorder_.heads({step_, at(x), 64, kWidth, false, 0, at(2003), 32, Rounding::hadamard}));
+  }
+  Plan& select(std::intptr_t q, std::intptr_t keys) {
+    SelectArgs args;
+    args.step = step_;
+    args.q = at(q);
+    args.weight = at(2004);
+    args.keys = store(keys);
+    args.n_heads = 64;
+    args.d = kWidth;
+    args.ratio = 4;
+    args.top_k = 512;
+    args.ids = at<std::int32_t>(2005);
+    args.count = at<std::int32_t>(2006);
+    return check(recorder_.select(args));
+  }
+  /// An op that waits for all.
+  Plan& copy() { return check(recorder_.copy({at<std::byte>(2007), at<std::byte>(2008), 4})); }
+
+  /// Names in order; | stands before an op beside, * behind one that does not join.
+  std::string ops() {
+    const cuda::RecordedPlan plan = std::move(*recorder_.take());
+    workspace = plan.workspace_bytes;
+    beside_workspace = plan.beside_workspace_bytes;
+    std::string all;
+    for (const cuda::RecordedOp& op : plan.ops) {
+      all += (all.empty() ? "" : " ") + std::string(op.beside ? "|" : "") + op.name +
+             (op.joins || op.beside ? "" : "*");
+    }
+    return all;
+  }
+
+  std::uint64_t workspace = 0, beside_workspace = 0;
+
+ private:
+  Plan& check(const Status& status) {
+    const std::string message = status ? "" : status.error().message;
+    BOOST_REQUIRE_MESSAGE(status.has_value(), message);
+    return *this;
+  }
+
+  const StepView step_;
+  Recorder recorder_{232448, true, Precision::exact};
+};
+
+BOOST_AUTO_TEST_CASE(a_product_of_one_row_does_the_norm_of_its_input) {
+  BOOST_TEST(Plan().norm(1, 2).product(2, 3).copy().ops() == "matmul copy");
+  BOOST_TEST(Plan().norm(1, 1).product(1, 3).copy().ops() == "rms_norm matmul copy");
+  BOOST_TEST(Plan().norm(1, 2).product(4, 3).copy().ops() == "rms_norm matmul copy");
+  BOOST_TEST(Plan().norm(1, 2).copy().product(2, 3).ops() == "rms_norm copy matmul");
+  BOOST_TEST(Plan().norm(1, 2).product(2, 3, DType::iq2_xxs).ops() == "rms_norm matmul");
+  BOOST_TEST(Plan(2).norm(1, 2).product(2, 3).copy().ops() == "rms_norm matmul copy");
+  BOOST_TEST(Plan().norm(1, 2).ops() == "rms_norm");
+}
+
+BOOST_AUTO_TEST_CASE(rows_run_beside_the_product_that_comes_before_them) {
+  Plan plan;
+  plan.product(1, 2).norm(2, 3).product(3, 4).append(5, 6).copy();
+  BOOST_TEST(plan.ops() == "matmul |rows matmul* copy");
+  // Up to sixteen rows; a norm is an op of its own then, in front of the product.
+  BOOST_TEST(Plan(16).product(1, 2).product(3, 4).append(5, 6).copy().ops() ==
+             "matmul |rows matmul* copy");
+  BOOST_TEST(Plan(17).product(1, 2).product(3, 4).append(5, 6).copy().ops() ==
+             "matmul matmul rows copy");
+}
+
+BOOST_AUTO_TEST_CASE(rows_that_touch_what_the_product_does_follow_it) {
+  const auto ops_with = [](std::intptr_t kv, std::intptr_t ring) {
+    return Plan().product(1, 2).norm(2, 3).product(3, 4).append(kv, ring).copy().ops();
+  };
+  BOOST_TEST(ops_with(4, 6) == "matmul matmul rows copy");  // read what it writes
+  BOOST_TEST(ops_with(5, 2) == "matmul matmul rows copy");  // write what it norms
+  BOOST_TEST(ops_with(5, 3) == "matmul matmul rows copy");
+  BOOST_TEST(ops_with(2, 6) == "matmul matmul rows copy");  // both only read: it is not told apart
+  BOOST_TEST(Plan().product(3, 4).append(5, 6).copy().ops() == "matmul rows copy");  // the first op
+}
+
+BOOST_AUTO_TEST_CASE(
+    a_second_product_of_the_normed_input_goes_first_with_what_follows_from_it_beside) {
+  Plan plan;
+  plan.product(1, 2).norm(2, 3).product(3, 4).append(5, 6).product(3, 7, DType::f16);
+  plan.heads(7).select(7, 8).copy();
+  BOOST_TEST(plan.ops() == "matmul matmul |rows |select matmul* copy");
+  BOOST_TEST(plan.workspace == 0u);
+  BOOST_TEST(plan.beside_workspace > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(products_of_an_input_without_a_norm_are_joined) {
+  BOOST_TEST(Plan().product(1, 2).product(1, 3, DType::f16).copy().ops() == "matmul copy");
+  BOOST_TEST(Plan(2).product(1, 2).product(1, 3, DType::f16).copy().ops() == "matmul matmul copy");
+}
+
+BOOST_AUTO_TEST_CASE(a_product_is_not_joined_past_what_runs_beside_or_behind) {
+  // Rows beside the product write the ring that the other would read.
+  BOOST_TEST(Plan()
+                 .product(9, 10)
+                 .product(1, 2)
+                 .append(5, 6)
+                 .heads(11)
+                 .select(11, 8)
+                 .product(1, 6, DType::f16)
+                 .copy()
+                 .ops() == "matmul |rows |select matmul* matmul copy");
+}
+
+BOOST_AUTO_TEST_CASE(a_product_that_does_not_join_has_nothing_beside_the_op_before_it) {
+  // The second rows could run beside the third product, which would then not wait for the first.
+  Plan plan;
+  plan.product(1, 2).product(3, 4).append(5, 6).heads(11).select(11, 8);
+  plan.product(12, 13).append(14, 15).copy();
+  BOOST_TEST(plan.ops() == "matmul |rows |select matmul* matmul rows copy");
+}
+
+}  // namespace
