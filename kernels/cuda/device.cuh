@@ -27,6 +27,14 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
+/// Lets the successor be set up before this kernel's inputs are there. Before it waits, it may then
+/// only read what was there before the kernel in front of this one began.
+__device__ __forceinline__ void begin_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Reads what describes the step. It is there before the first kernel of a plan begins, so it may
 /// be read before wait_for_inputs: a load that others depend on then costs nothing.
 template <class T>

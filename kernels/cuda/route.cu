@@ -21,6 +21,8 @@ constexpr int kRouteThreads = 256;
 __global__ void route_kernel(RouteArgs a) {
   extern __shared__ float affinity[];  // [n_experts]
   const int row = blockIdx.x, lane = threadIdx.x % kWarp, n_rows = of_step(a.step.n_rows);
+  // The experts have much to do that does not depend on the choice, nor on the router.
+  begin_next();
   wait_for_inputs();
   if (row >= n_rows) return;
   const float* const logits = a.logits + static_cast<std::int64_t>(row) * a.n_experts;
