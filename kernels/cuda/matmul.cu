@@ -70,7 +70,7 @@ cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precisio
   p.pieces.rows = rows;
   p.pieces.n_ranges = (args.max_rows + rows - 1) / rows;
   return tensor_product(launch, weight.type, p, std::int64_t{p.pieces.n_ranges} * args.n_groups,
-                        rows);
+                        std::min(rows, args.max_rows));
 }
 
 }  // namespace
