@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "kernels/ops/ops.h"
+#include "modules/mapped_files/text.h"
 
 namespace ebb {
 namespace {
@@ -22,12 +23,15 @@ struct Header {
 }  // namespace
 
 Result<RecordedSelections> RecordedSelections::read(const std::string& path, std::int32_t top_k) {
-  const auto bad = [&path](const char* why) {
-    return make_error(Errc::invalid_argument, "[attention] selections = %s: %s", path.c_str(), why);
+  const std::string shown = files::printable(path, path.size());
+  const auto bad = [&shown](const char* why) {
+    return make_error(Errc::invalid_argument, "[attention] selections = %s: %s", shown.c_str(),
+                      why);
   };
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return make_error(Errc::not_found, "[attention] selections = %s: cannot be read", path.c_str());
+    return make_error(Errc::not_found, "[attention] selections = %s: cannot be read",
+                      shown.c_str());
   }
   Header header{};
   char bytes[8 + 12];
@@ -40,7 +44,7 @@ Result<RecordedSelections> RecordedSelections::read(const std::string& path, std
   if (header.top_k != static_cast<std::uint32_t>(top_k)) {
     return make_error(Errc::incompatible,
                       "[attention] selections = %s: rows of %u chunks; the model selects %d",
-                      path.c_str(), header.top_k, top_k);
+                      shown.c_str(), header.top_k, top_k);
   }
   const std::uint64_t n_rows = std::uint64_t{header.n_layers} * header.n_steps;
   if (n_rows == 0 || n_rows > kMaxValues / (header.top_k + 1)) return bad("a size that cannot be");
@@ -56,7 +60,7 @@ Result<RecordedSelections> RecordedSelections::read(const std::string& path, std
                  static_cast<std::streamsize>(n_values * 4))) {
     return bad("cannot be read");
   }
-  all.path_ = path;
+  all.shown_path_ = shown;
   all.n_layers_ = static_cast<std::int32_t>(header.n_layers);
   all.n_steps_ = static_cast<std::int32_t>(header.n_steps);
   all.top_k_ = top_k;
@@ -85,8 +89,8 @@ Status RecordedSelections::upload(Compute& compute, std::int64_t n_chunks) const
   const std::int32_t largest = *std::max_element(values_.begin(), ids_end);
   if (largest >= n_chunks) {
     return make_error(Errc::invalid_argument,
-                      "[attention] selections = %s: chunk %d; max_context has %lld", path_.c_str(),
-                      largest, static_cast<long long>(n_chunks));
+                      "[attention] selections = %s: chunk %d; max_context has %lld",
+                      shown_path_.c_str(), largest, static_cast<long long>(n_chunks));
   }
   return compute.write(memory_, values_.data(), values_.size() * sizeof(values_[0]));
 }

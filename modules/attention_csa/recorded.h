@@ -33,7 +33,7 @@ class RecordedSelections {
               std::int32_t* count) const;
 
  private:
-  std::string path_;
+  std::string shown_path_;
   std::int32_t n_layers_ = 0, n_steps_ = 0, top_k_ = 0;
   std::vector<std::int32_t> values_;  // of the file, behind the header
   std::int32_t* memory_ = nullptr;    // the same in compute memory

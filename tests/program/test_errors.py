@@ -15,6 +15,14 @@ class Refusals(ProgramTest):
         self.assertIn(old, text)
         return self.write("m.toml", text.replace(old, new)) and path
 
+    def test_names_of_selections_are_told_in_plain_characters(self):
+        bad = self.write("a\x1b[2J", b"no selections in here at all")
+        for path, says in ((bad, "a\\x1b[2J: no file of selections"),
+                           (self.path("b\x1b[2J"), "b\\x1b[2J: cannot be read")):
+            escaped = path.replace("\x1b", "\\u001b")
+            self.expect_refused(says, "check", self.manifest(), "--set",
+                                f'attention.selections="{escaped}"')
+
     def test_a_missing_manifest(self):
         self.expect_refused("none.toml: no such file", "check", self.path("none.toml"))
 

@@ -65,6 +65,7 @@ class Survival(ProgramTest):
     def check_end(self, name):
         self.assertEqual(self.records(name), self.want)
         self.assertTrue((self.folder / (name + ".manifest.toml")).read_text().strip())
+        self.assertEqual(list(self.folder.glob(name + "*.tmp")), [])
 
     def calls(self):
         """How often an undisturbed run makes each call."""

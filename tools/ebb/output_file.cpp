@@ -74,6 +74,25 @@ Status OutputFile::commit() {
   return ok_status();
 }
 
+void remove_leftovers(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(path).parent_path();
+  const std::string begin = fs::path(path).filename().string() + ".";
+  constexpr std::string_view kEnd = ".tmp";
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(begin) || !name.ends_with(kEnd)) continue;
+    if (name.size() <= begin.size() + kEnd.size()) continue;
+    const std::string_view pid =
+        std::string_view(name).substr(begin.size(), name.size() - begin.size() - kEnd.size());
+    if (pid.find_first_not_of("0123456789") == pid.npos) leftovers.push_back(at->path());
+  }
+  for (const fs::path& leftover : leftovers) fs::remove(leftover, error);
+}
+
 Status write_file(const std::string& path, std::string_view content) {
   EBB_ASSIGN(OutputFile file, OutputFile::create(path));
   EBB_TRY(file.write(std::as_bytes(std::span(content))));

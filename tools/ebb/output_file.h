@@ -34,6 +34,10 @@ class OutputFile {
   int descriptor_;
 };
 
+/// Takes away what OutputFiles of processes that were killed have left beside `path`. For whoever
+/// alone may write it: another process's file would go as well.
+void remove_leftovers(const std::string& path);
+
 /// All of an OutputFile at once.
 Status write_file(const std::string& path, std::string_view content);
 

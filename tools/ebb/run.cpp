@@ -160,8 +160,10 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
   const std::string middle = is_first ? "" : "." + manifest.hash();
   std::error_code error;
   const std::string source = std::filesystem::absolute(manifest.path(), error).string();
+  const std::string record = output + ".manifest" + middle + ".toml";
+  remove_leftovers(record);  // the results are locked, so nobody else writes it
   return write_file(
-      output + ".manifest" + middle + ".toml",
+      record,
       fmt::format("# Manifest {} with all that it extends and --set, as a record.\n"
                   "# Relative paths start from the folder of the file that named\n"
                   "# them ({} or what it extends), those of --set from\n# {}.\n\n{}",

@@ -6,6 +6,8 @@ import pathlib
 import torch
 from safetensors.torch import load_file
 
+from failures import blaming
+
 VERSION = 1
 # Dumps that differ in one of these cannot train one scorer.
 SAME = ("model", "layers", "d_model", "d", "n_heads", "ratio", "top_k", "weight_scale",
@@ -16,11 +18,12 @@ class Document:
     """One dumped document; tensors on `device`, vectors in fp32 when asked for."""
 
     def __init__(self, folder, entry, about, device):
-        tensors = load_file(str(folder / entry["file"]))
-        self.id, self.about = entry["id"], about
-        self.position = tensors["positions"].to(device)
-        self.tokens = tensors["tokens"]
-        self.row_token = self.tokens[tensors["positions"]].to(device)
+        with blaming(folder / entry["file"]):
+            tensors = load_file(str(folder / entry["file"]))
+            self.id, self.about = entry["id"], about
+            self.position = tensors["positions"].to(device)
+            self.tokens = tensors["tokens"]
+            self.row_token = self.tokens[tensors["positions"]].to(device)
         self.layers = [layer["layer"] for layer in about["layers"]]
         self.tensors = {name: value.to(device) for name, value in tensors.items()
                         if "_layer_" in name}
@@ -61,9 +64,14 @@ def read_about(folder):
     path = pathlib.Path(folder) / "dump.json"
     if not path.is_file():
         raise SystemExit(f"{folder}: no dump.json: not a dump, or one that was not finished")
-    about = json.loads(path.read_text())
-    if about.get("ebb_dump") != VERSION:
-        raise SystemExit(f"{path}: version {about.get('ebb_dump')}: want {VERSION}")
+    with blaming(path):
+        about = json.loads(path.read_text())
+        version = about.get("ebb_dump")
+        lacks = [key for key in (*SAME, "documents") if key not in about]
+    if version != VERSION:
+        raise SystemExit(f"{path}: version {version}: want {VERSION}")
+    if lacks:
+        raise SystemExit(f"{path}: no {lacks[0]} in it")
     return about
 
 
@@ -86,4 +94,7 @@ def read_dumps(folders, device="cpu"):
 def pick_device(name):
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    with blaming(f"--device {name}"):
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    return device

@@ -5,27 +5,33 @@ import argparse
 import json
 import pathlib
 
-from safetensors.torch import load_file
+from failures import blaming, need, run
 
-from dumps import pick_device, read_dumps
-from items import Item
-from labels import Settings
-from record import add_metric_arguments, evaluate, metric_lines
-from scorer import PARTS, Scorer
+need("numpy", "torch", "safetensors")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from dumps import pick_device, read_dumps  # noqa: E402
+from items import Item  # noqa: E402
+from labels import Settings  # noqa: E402
+from record import add_metric_arguments, evaluate, metric_lines  # noqa: E402
+from scorer import PARTS, Scorer  # noqa: E402
 
 
 def read_scorers(path, about, device):
     """Scorers of the layers of the dump that the file has, by layer."""
-    tensors = load_file(path)
+    with blaming(path):
+        tensors = load_file(path)
     scorers = {}
     for entry in about["layers"]:
         prefix = f"retrievers.l{entry['ordinal']}."
         if prefix + PARTS[0] not in tensors:
             continue
-        weights = {part: tensors[prefix + part].float() for part in PARTS}
-        rank = weights["wq_a.weight"].shape[0]
-        scorer = Scorer(about, rank, weights["weights_proj.weight"].shape[0])
-        scorer.load_state_dict(weights)
+        with blaming(path):
+            weights = {part: tensors[prefix + part].float() for part in PARTS}
+            rank = weights["wq_a.weight"].shape[0]
+            scorer = Scorer(about, rank, weights["weights_proj.weight"].shape[0])
+            scorer.load_state_dict(weights)
         scorers[entry["layer"]] = scorer.to(device)
     if not scorers:
         raise SystemExit(f"{path}: no scorer of a layer in the dump")
@@ -55,4 +61,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

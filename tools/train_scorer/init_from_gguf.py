@@ -7,10 +7,14 @@ attention.
 import argparse
 import re
 
-import gguf
-import torch
-from gguf.quants import dequantize
-from safetensors.torch import save_file
+from failures import blaming, need, run
+
+need("gguf", "numpy", "torch", "safetensors")
+
+import gguf  # noqa: E402
+import torch  # noqa: E402
+from gguf.quants import dequantize  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
 
 TAKEN = {"attn_q_a.weight": "wq_a.weight", "attn_q_a_norm.weight": "q_norm_weight",
          "indexer.attn_q_b.weight": "wq_b.weight", "indexer.proj.weight": "weights_proj.weight"}
@@ -23,19 +27,23 @@ def main():
     args = parser.parse_args()
     found = {}
     for path in args.model:
-        for tensor in gguf.GGUFReader(path).tensors:
-            match = re.fullmatch(r"blk\.(\d+)\.(.+)", tensor.name)
-            if match and match[2] in TAKEN:
-                values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
-                found[int(match[1]), TAKEN[match[2]]] = values.contiguous()
+        with blaming(path):
+            for tensor in gguf.GGUFReader(path).tensors:
+                match = re.fullmatch(r"blk\.(\d+)\.(.+)", tensor.name)
+                if match and match[2] in TAKEN:
+                    values = dequantize(tensor.data, tensor.tensor_type).copy()
+                    values = torch.from_numpy(values).float()
+                    found[int(match[1]), TAKEN[match[2]]] = values.contiguous()
     layers = sorted(layer for layer, part in found if part == "wq_b.weight")
-    tensors = {f"layer_{layer}.{part}": found[layer, part]
-               for layer in layers for part in TAKEN.values()}
-    if not tensors:
+    if not layers:
         raise SystemExit(f"{args.model[0]}: no layer has an indexer")
-    save_file(tensors, args.output)
+    with blaming(args.model[0]):
+        tensors = {f"layer_{layer}.{part}": found[layer, part]
+                   for layer in layers for part in TAKEN.values()}
+    with blaming(args.output):
+        save_file(tensors, args.output)
     print(f"{args.output}: indexers of layers {layers}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

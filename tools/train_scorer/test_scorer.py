@@ -8,6 +8,7 @@ import importlib.util
 import json
 import pathlib
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -46,6 +47,48 @@ def about_of(d_model, d, n_pairs, transformed=False, n_heads=4, top_k=5, layers=
             "ebb_dump": 1, "layers": [{"layer": layer, "ordinal": i}
                                       for i, layer in enumerate(layers)],
             "rope": {"n_pairs": n_pairs, "frequency": list(frequency)}}
+
+
+class Failures(unittest.TestCase):
+    """What cannot be done ends with status 2 and one line, never with a traceback."""
+
+    def ends(self, *command):
+        done = subprocess.run([sys.executable, "-B", *map(str, command)], capture_output=True,
+                              text=True, cwd=HERE)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        return done.stderr
+
+    def test_what_stops_a_script_is_one_line(self):
+        for body, says in (
+                ("need('json', 'no_such_package_a', 'no_such_package_b')",
+                 "needs no_such_package_a, no_such_package_b for Python"),
+                ("with blaming('x.json'): __import__('json').loads('{')", "x.json: Expecting"),
+                ("with blaming('x.bin'): open('/nowhere/at/all')", "x.bin: No such file"),
+                ("with blaming('x'): {}['wq_a.weight']", "x: no 'wq_a.weight' in it"),
+                ("with blaming('x'): raise EOFError", "x: EOFError"),
+                ("with blaming('a\\x1b[2J\\nb'): raise ValueError('two\\nlines')",
+                 "a\\x1b[2J b: two lines"),
+                ("run(lambda: sys.exit('nothing to learn'))", "nothing to learn"),
+                ("run(lambda: open('/nowhere/at/all', 'w'))", "/nowhere/at/all: No such file")):
+            self.assertIn(says, self.ends("-c", f"import sys\nfrom failures import *\n{body}"))
+        done = subprocess.run([sys.executable, "-B", "-c",
+                               "from failures import *\nrun(lambda: print('done'))"],
+                              capture_output=True, text=True, cwd=HERE)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "done\n", ""))
+
+    def test_the_scripts_say_what_they_miss_or_cannot_read(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "dump.json").write_text("{")
+            (folder / "none").mkdir()
+            (folder / "x.gguf").write_bytes(b"GGUF")
+            for dump, says in ((folder / "none", "no dump.json"), (folder, "dump.json: Expecting")):
+                for script, option in (("train.py", "-o"), ("evaluate.py", "--scorers")):
+                    line = self.ends(script, dump, option, folder / "out")
+                    self.assertIn(says if HAS_FILES else "for Python: pip install", line)
+            line = self.ends("init_from_gguf.py", folder / "x.gguf", "-o", folder / "out")
+            self.assertIn("x.gguf: " if HAS_FILES and has("gguf") else "for Python: pip", line)
 
 
 class Reference(unittest.TestCase):

@@ -11,15 +11,19 @@ import pathlib
 import random
 import time
 
-import torch
-from safetensors.torch import load_file, save_file
+from failures import blaming, need, run
 
-from dumps import pick_device, read_dumps
-from items import Item
-from labels import Settings, sample
-from metrics import ensemble_logits, mean_of
-from record import add_metric_arguments, evaluate, print_tables, write_record
-from scorer import PARTS, Scorer, score
+need("numpy", "torch", "safetensors")
+
+import torch  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from dumps import pick_device, read_dumps  # noqa: E402
+from items import Item  # noqa: E402
+from labels import Settings, sample  # noqa: E402
+from metrics import ensemble_logits, mean_of  # noqa: E402
+from record import add_metric_arguments, evaluate, print_tables, write_record  # noqa: E402
+from scorer import PARTS, Scorer, score  # noqa: E402
 
 
 def parse_arguments(arguments=None):
@@ -74,9 +78,14 @@ def make_scorers(about, items, args, device):
     for layer in layers:
         if layer not in found:
             raise SystemExit(f"--layers {layer}: the dump has {sorted(found)}")
-    init = load_file(args.init) if args.init else None
+    init = None
+    if args.init:
+        with blaming(f"--init {args.init}"):
+            init = load_file(args.init)
+            args.rank = init[f"layer_{layers[0]}.wq_a.weight"].shape[0]
+            if not all(f"layer_{layer}.{part}" in init for layer in layers for part in PARTS):
+                raise KeyError("indexer of every layer")
     if init:
-        args.rank = init[f"layer_{layers[0]}.wq_a.weight"].shape[0]
         measure_use(init, items[:8], layers)
     scorers = {}
     for layer in layers:
@@ -84,8 +93,9 @@ def make_scorers(about, items, args, device):
         with torch.no_grad():
             scorer.weights_proj.weight.mul_(0.5)
             if init:
-                start_from_indexer(scorer, {part: init[f"layer_{layer}.{part}"]
-                                            for part in (*PARTS, "use")})
+                with blaming(f"--init {args.init}"):
+                    indexer = {part: init[f"layer_{layer}.{part}"] for part in (*PARTS, "use")}
+                    start_from_indexer(scorer, indexer)
         scorers[layer] = scorer.to(device)
     return scorers, {layer: found[layer] for layer in layers}
 
@@ -240,4 +250,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
