@@ -27,10 +27,12 @@ __device__ __forceinline__ int column_place(Order order, int n) {
 }
 
 /// Where the sum of values [16 n, 16 n + 16) goes: lane t of a product wants sums 2 t, 2 t + 1,
-/// 2 t + 8 and 2 t + 9 of a block.
-__device__ __forceinline__ int sum_place(int n) {
+/// 2 t + 8 and 2 t + 9 of a block; of Q2_K those of its own values.
+__device__ __forceinline__ int sum_place(Order order, int n) {
   const int k = n % 16;
-  return n / 16 * 16 + k % 8 / 2 * 4 + k / 8 * 2 + k % 2;
+  const int of_lanes = order == Order::quarters ? (k / 8 * 2 + k % 2) * 4 + k % 8 / 2
+                                                : k % 8 / 2 * 4 + k / 8 * 2 + k % 2;
+  return n / 16 * 16 + of_lanes;
 }
 
 __device__ __forceinline__ std::uint32_t half_pair(float a, float b, float& rest_a, float& rest_b) {
@@ -41,24 +43,63 @@ __device__ __forceinline__ std::uint32_t half_pair(float a, float b, float& rest
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-__device__ __forceinline__ float largest_magnitude(float4 v) {
-  return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+/// The larger one; NaN if one of them is.
+__device__ __forceinline__ float larger(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a > b || a != a ? a : b;
+#endif
 }
 
-/// 2^e with 2^13 <= largest * 2^e < 2^14, kept where both it and its inverse are normal.
+__device__ __forceinline__ float largest_magnitude(float4 v) {
+  return larger(larger(fabsf(v.x), fabsf(v.y)), larger(fabsf(v.z), fabsf(v.w)));
+}
+
+__device__ __forceinline__ float warp_larger(float value) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    value = larger(value, __shfl_xor_sync(kAllLanes, value, step));
+  }
+  return value;
+}
+
+/// 2^e with 2^13 <= largest * 2^e < 2^14, of integers twice as much, kept where both it and its
+/// inverse are normal. Integers cannot say what is not finite: the inverse, which multiplies every
+/// product, is then NaN.
 struct ColumnScale {
   float factor, inverse;
 
-  __device__ __forceinline__ explicit ColumnScale(float largest) {
+  __device__ __forceinline__ ColumnScale(float largest, Order order) {
     const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-    const int e = min(max(13 - exponent, -126), 126);
+    const int e = min(max((order == Order::quarters ? 14 : 13) - exponent, -126), 126);
     factor = __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
     inverse = __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
+    if (order == Order::quarters && exponent == 128) inverse = __int_as_float(0x7fc00000);
   }
 };
 
 __device__ __forceinline__ float4 scaled(float4 v, float factor) {
   return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+}
+
+/// The nearest integer of 16 bits, which are the lowest of the result, and the rest times
+/// kDigitStep; |x| <= 2^15.
+__device__ __forceinline__ std::uint32_t nearest_integer(float x, float& rest) {
+  constexpr float kUnits = 3 << 22;  // numbers near this are integers
+  const float whole = fminf(x, 32767.0f) + kUnits;
+  rest = (x - (whole - kUnits)) * kDigitStep;
+  return __float_as_uint(whole);
+}
+
+/// The upper and the lower bytes of four integers, and the rests.
+__device__ __forceinline__ uint2 digits_of(float4 v, float4& rest) {
+  const std::uint32_t a = nearest_integer(v.x, rest.x), b = nearest_integer(v.y, rest.y);
+  const std::uint32_t c = nearest_integer(v.z, rest.z), d = nearest_integer(v.w, rest.w);
+  const std::uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
+  return make_uint2(__byte_perm(ab, cd, 0x7632), __byte_perm(ab, cd, 0x5410));
 }
 
 /// Splits values n .. n + 3 of a vector into its columns.
@@ -67,6 +108,17 @@ __device__ __forceinline__ void split_quad(float4 v, float factor, int n, int n_
   v = scaled(v, factor);
   float4 rest;
   const int place = column_place(order, n);
+  if (order == Order::quarters) {
+    const auto put = [&](__half* column, uint2 digits) {
+      auto* const to = reinterpret_cast<std::uint32_t*>(column + place / 8 * 8) + place / 4 % 2;
+      to[0] = digits.x;
+      to[2] = digits.y;
+    };
+    put(values, digits_of(v, rest));
+    float4 nothing;
+    if (n_columns == 2) put(values + n_in, digits_of(rest, nothing));
+    return;
+  }
   uint2 bits = make_uint2(half_pair(v.x, v.y, rest.x, rest.y), half_pair(v.z, v.w, rest.z, rest.w));
   *reinterpret_cast<uint2*>(values + place) = bits;
   if (n_columns == 2) {
@@ -78,8 +130,8 @@ __device__ __forceinline__ void split_quad(float4 v, float factor, int n, int n_
 }
 
 /// Does the same for the sum of 16 values; neighbouring lanes have neighbouring quads.
-__device__ __forceinline__ void split_sum(float4 v, float factor, int n, int n_in, int n_columns,
-                                          __half* sums) {
+__device__ __forceinline__ void split_sum(float4 v, float factor, int n, int n_in, Order order,
+                                          int n_columns, __half* sums) {
   v = scaled(v, factor);
   float sum = (v.x + v.y) + (v.z + v.w);
   sum += __shfl_xor_sync(kAllLanes, sum, 1);
@@ -87,7 +139,7 @@ __device__ __forceinline__ void split_sum(float4 v, float factor, int n, int n_i
   if (n % kSumValues != 0) return;
   sum *= 1.0f / kSumValues;
   const __half high = __float2half_rn(sum);
-  const int at = sum_place(n / kSumValues);
+  const int at = sum_place(order, n / kSumValues);
   sums[at] = high;
   if (n_columns == 2) {
     sums[n_in / kSumValues + at] = __float2half_rn(sum - __half2float(high));
@@ -108,18 +160,18 @@ __device__ __forceinline__ float split_quads(Quad quad, int n_in, Order order, i
   float largest = 0;
 #pragma unroll 4
   for (int q = threadIdx.x; q < n_quads; q += threads) {
-    largest = fmaxf(largest_magnitude(quad(q)), largest);
+    largest = larger(largest_magnitude(quad(q)), largest);
   }
-  largest = warp_max(largest);
+  largest = warp_larger(largest);
   if (threadIdx.x % kWarp == 0) memory[threadIdx.x / kWarp] = largest;
   __syncthreads();
   const int lane = threadIdx.x % kWarp;
-  const ColumnScale scale(warp_max(lane < threads / kWarp ? memory[lane] : 0.0f));
+  const ColumnScale scale(warp_larger(lane < threads / kWarp ? memory[lane] : 0.0f), order);
 #pragma unroll 2
   for (int q = threadIdx.x; q < n_quads; q += threads) {  // whole warps have a q
     const float4 v = quad(q);
     split_quad(v, scale.factor, 4 * q, n_in, order, n_columns, values);
-    if (sums != nullptr) split_sum(v, scale.factor, 4 * q, n_in, n_columns, sums);
+    if (sums != nullptr) split_sum(v, scale.factor, 4 * q, n_in, order, n_columns, sums);
   }
   return scale.inverse;
 }

@@ -13,6 +13,10 @@
 // so that low keeps what high drops and the pair is as good as an f32 number. In fast mode there is
 // high alone. Beside them go, for types with an offset, the sums of every 16 values, divided by 16.
 //
+// Where products are of integers, a column holds integers below 2^15, a signed byte above an
+// unsigned one: x * 2^e, whose largest magnitude 2^e brings into [2^14, 2^15), rounded, and of what
+// is left 2^15 times as much.
+//
 // Values are in the order in which a lane of a product wants them, which depends on how the weights
 // are stored (Order): blocks of 256, in these octets o of 32, in these 8 for each of 4 lanes t.
 
@@ -29,10 +33,13 @@ enum class Order {
   octets,    ///< 32 o + 8 t + 4 h + i
   halves,    ///< 32 o + 16 h + 4 t + i
   chunks,    ///< 64 t + 8 o + 4 h + i
-  quarters,  ///< of Q2_K: 128 (t / 2) + 16 (t % 2) + 32 (o / 2) + 8 (o % 2) + 4 h + i
+  quarters,  ///< of Q2_K: 128 (t / 2) + 16 (t % 2) + 32 (o / 2) + 8 (o % 2) + 4 h + i; integers:
+             ///< of a lane's eight of an octet the upper bytes, then the lower ones
 };
 
 inline constexpr int kOrderBlock = 256;
+/// What a vector's second column of integers is too large by.
+inline constexpr float kDigitStep = 32768.0f;
 inline constexpr int kSumValues = 16;
 
 /// Columns of all vectors: vector v has columns [v * per_vector, (v + 1) * per_vector), each of
@@ -59,9 +66,16 @@ struct RowVectors {
   std::int32_t n = 1;
 };
 
-/// Splits vectors of *n_rows rows, at most max_rows.
-cudaError_t split_columns(const Launch& launch, const float* x, std::int32_t n_in, Order order,
-                          const std::int32_t* n_rows, std::int64_t max_rows,
-                          const RowVectors& vectors, const Columns& columns);
+/// Which vectors are split in which order, and where to.
+struct Split {
+  Order order = Order::octets;
+  RowVectors vectors;
+  Columns columns;
+};
+
+/// Splits vectors of *n_rows rows, at most max_rows, in one or two ways (`n_splits`).
+cudaError_t split_columns(const Launch& launch, const float* x, std::int32_t n_in,
+                          const std::int32_t* n_rows, std::int64_t max_rows, const Split* splits,
+                          int n_splits = 1);
 
 }  // namespace ebb::cuda

@@ -19,47 +19,75 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr std::int64_t kMaxUngrouped = 8;     // rows of a step that is not grouped
+constexpr std::int64_t kMaxUngrouped = 4;     // rows of a step that is not grouped
 constexpr std::int64_t kMaxSmallPieces = 64;  // rows of a step whose pieces are streams
 
-/// One block; thread e collects the entries of expert e, so their order is that of rows.
+/// counts[i], i < n: the sum of count(j), j < i. Returns the sum of all; by all threads of a block,
+/// whose warps leave their sums in `memory`.
+template <class Count>
+__device__ __forceinline__ int sums_before(int n, std::int32_t* counts, std::int32_t* memory,
+                                           Count count) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, n_warps = blockDim.x / kWarp;
+  int before = 0;
+  for (int first = 0; first < n; first += static_cast<int>(blockDim.x)) {
+    const int i = first + static_cast<int>(threadIdx.x);
+    const int own = i < n ? count(i) : 0;
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int other = __shfl_up_sync(kAllLanes, sum, step);
+      if (lane >= step) sum += other;
+    }
+    __syncthreads();
+    if (lane == kWarp - 1) memory[warp] = sum;
+    __syncthreads();
+    int of_warps = 0, all = 0;
+    for (int w = 0; w < n_warps; ++w) {
+      if (w == warp) of_warps = all;
+      all += memory[w];
+    }
+    if (i < n) counts[i] = before + of_warps + sum - own;
+    before += all;
+  }
+  return before;
+}
+
+/// One block; a warp collects the entries of an expert, so their order is that of rows.
 __global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
-  extern __shared__ std::int32_t counts[];  // [2][n_experts]: entries and pieces before each expert
-  wait_for_inputs();
-  const int n_entries = *a.step.n_rows * a.n_used;
+  // [3][n_experts]: an expert's entries, and entries and pieces before it.
+  extern __shared__ std::int32_t counts[];
+  __shared__ std::int32_t memory[kWarp];
+  std::int32_t* const entries_before = counts + n_experts;
+  std::int32_t* const pieces_before = entries_before + n_experts;
   for (int e = threadIdx.x; e < n_experts; e += blockDim.x) counts[e] = 0;
+  const int n_rows = of_step(a.step.n_rows);
   __syncthreads();
+  wait_for_inputs();
+  const int n_entries = n_rows * a.n_used;
   for (int i = threadIdx.x; i < n_entries; i += blockDim.x) {
     const int id = a.ids[i];
     if (id >= 0 && id < n_experts) atomicAdd(&counts[id], 1);
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    int entries = 0, pieces = 0;
-    for (int e = 0; e < n_experts; ++e) {
-      const int n = counts[e];
-      counts[e] = entries;
-      counts[n_experts + e] = pieces;
-      entries += n;
-      pieces += (n + groups.piece_rows - 1) / groups.piece_rows;
-    }
-    *groups.n_pieces = pieces;
-  }
+  const int rows = groups.piece_rows;
+  sums_before(n_experts, entries_before, memory, [&](int e) { return counts[e]; });
+  const int n_pieces = sums_before(n_experts, pieces_before, memory,
+                                   [&](int e) { return (counts[e] + rows - 1) / rows; });
+  if (threadIdx.x == 0) *groups.n_pieces = n_pieces;
   __syncthreads();
-  // A warp serves an expert: lanes look at 32 entries at a time and line up behind each other.
+  // Lanes look at 32 entries at a time and line up behind each other.
   const int lane = threadIdx.x % kWarp;
   for (int e = threadIdx.x / kWarp; e < n_experts; e += blockDim.x / kWarp) {
-    const int begin = counts[e];
+    const int all = counts[e], begin = entries_before[e];
     int n = 0;
-    for (int base = 0; base < n_entries; base += kWarp) {
+    for (int base = 0; n < all; base += kWarp) {
       const bool mine = base + lane < n_entries && a.ids[base + lane] == e;
       const unsigned votes = __ballot_sync(kAllLanes, mine);
       if (mine) groups.entries[begin + n + __popc(votes & ((1u << lane) - 1))] = base + lane;
       n += __popc(votes);
     }
-    for (int p = lane; p * groups.piece_rows < n; p += kWarp) {
-      groups.pieces[counts[n_experts + e] + p] = {
-          e, begin + p * groups.piece_rows, min(groups.piece_rows, n - p * groups.piece_rows)};
+    for (int p = lane; p * rows < n; p += kWarp) {
+      groups.pieces[pieces_before[e] + p] = {e, begin + p * rows, min(rows, n - p * rows)};
     }
   }
 }
@@ -153,7 +181,7 @@ class Run {
 
   cudaError_t run(const Launch& launch, bool with_sum) const {
     if (grouped_) {
-      const std::size_t bytes = 2 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
+      const std::size_t bytes = 3 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
       if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
       const cudaError_t error =
           start(launch, group_kernel, dim3(1), dim3(1024), bytes, args_, groups_, n_experts_);
@@ -184,16 +212,26 @@ class Run {
     const auto job = [this](bool shared) {
       return Job{shared, &weights(shared).gate, &weights(shared).up, false, args_.hidden};
     };
-    for (const bool shared : {false, true}) {
-      const Job gate_up = job(shared);
+    const Job jobs[] = {job(false), job(true)};
+    const auto alike = [](const Job& gate_up) { return gate_up.weight->type == gate_up.up->type; };
+    const bool at_once = alike(jobs[0]) && alike(jobs[1]);
+    if (at_once) {
+      if (const cudaError_t error = split(launch, jobs, 2)) return error;
+    }
+    for (const Job& gate_up : jobs) {
+      const bool shared = gate_up.shared;
       cudaError_t error = cudaSuccess;
-      if (gate_up.weight->type == gate_up.up->type) {
-        error = product(launch, gate_up);
+      if (alike(gate_up)) {
+        if (!at_once) error = split(launch, &gate_up, 1);
+        if (error == cudaSuccess) error = product(launch, gate_up);
       } else {
-        error = product(launch, {shared, gate_up.weight, nullptr, false, args_.hidden});
-        if (error != cudaSuccess) return error;
-        error = product(launch, {shared, gate_up.up, nullptr, false, up_});
-        if (error != cudaSuccess) return error;
+        const Job gate{shared, gate_up.weight, nullptr, false, args_.hidden};
+        const Job up{shared, gate_up.up, nullptr, false, up_};
+        for (const Job& one : {gate, up}) {
+          error = split(launch, &one, 1);
+          if (error == cudaSuccess) error = product(launch, one);
+          if (error != cudaSuccess) return error;
+        }
         const Gating gating{args_.step.n_rows,
                             args_.hidden,
                             up_,
@@ -211,27 +249,46 @@ class Run {
   }
 
   cudaError_t partial(const Launch& launch) const {
-    const Job routed{false, &args_.routed.down, nullptr, true, args_.partial};
-    const Job shared{true, &args_.shared.down, nullptr, true, args_.partial};
-    if (const cudaError_t error = product(launch, routed)) return error;
-    return product(launch, shared);
+    const Job jobs[] = {{false, &args_.routed.down, nullptr, true, args_.partial},
+                        {true, &args_.shared.down, nullptr, true, args_.partial}};
+    if (const cudaError_t error = split(launch, jobs, 2)) return error;
+    if (const cudaError_t error = product(launch, jobs[0])) return error;
+    return product(launch, jobs[1]);
+  }
+
+  /// Whether a product's pieces are of one vector each, which blocks split for themselves.
+  bool splits_itself(const Job& job) const {
+    return (rows_ == 1 || (!job.shared && !grouped_)) && job.weight->n_in <= kMaxOwnSplit;
+  }
+
+  /// Splits what the jobs, which have one input, want split.
+  cudaError_t split(const Launch& launch, const Job* jobs, int n) const {
+    Split splits[2];
+    int n_splits = 0;
+    for (int i = 0; i < n; ++i) {
+      const Job& job = jobs[i];
+      if (!on_tensor_units(launch, *job.weight) || splits_itself(job)) continue;
+      Split& one = splits[n_splits++];
+      one.order = tensor_order(job.weight->type);
+      one.columns = columns_of(job);
+      if (job.from_hidden) {
+        one.vectors = {slots_, job.shared ? args_.n_used : 0, job.shared ? 1 : args_.n_used};
+      }
+    }
+    if (n_splits == 0) return cudaSuccess;
+    return split_columns(launch, jobs->from_hidden ? args_.hidden : args_.x,
+                         static_cast<std::int32_t>(jobs->weight->n_in), args_.step.n_rows, rows_,
+                         splits, n_splits);
+  }
+
+  Columns columns_of(const Job& job) const {
+    return job.from_hidden ? columns_at(hidden_columns_, rows_ * slots_, f_, precision_)
+                           : columns_at(x_columns_[job.shared ? 1 : 0], rows_, d_, precision_);
   }
 
   cudaError_t product(const Launch& launch, const Job& job) const {
     if (!on_tensor_units(launch, *job.weight)) return plain(launch, job);
-    // Pieces of one vector split it for themselves.
-    const bool splits =
-        (rows_ == 1 || (!job.shared && !grouped_)) && job.weight->n_in <= kMaxOwnSplit;
-    const TensorProduct p = tensor_job(launch, job, splits);
-    if (!splits) {
-      RowVectors vectors;
-      if (job.from_hidden) {
-        vectors = {slots_, job.shared ? args_.n_used : 0, job.shared ? 1 : args_.n_used};
-      }
-      const cudaError_t error = split_columns(launch, p.x, p.n_in, tensor_order(job.weight->type),
-                                              args_.step.n_rows, rows_, vectors, p.columns);
-      if (error != cudaSuccess) return error;
-    }
+    const TensorProduct p = tensor_job(launch, job);
     if (job.shared) {
       return tensor_product(launch, job.weight->type, p, p.pieces.n_ranges, p.pieces.rows);
     }
@@ -241,15 +298,11 @@ class Run {
                     : tensor_product(launch, job.weight->type, p, rows_ * args_.n_used, 1);
   }
 
-  TensorProduct tensor_job(const Launch& launch, const Job& job, bool splits) const {
+  TensorProduct tensor_job(const Launch& launch, const Job& job) const {
     TensorProduct p;
     p.x = job.from_hidden ? args_.hidden : args_.x;
     p.columns.per_vector = columns_per_vector(precision_);
-    if (!splits) {
-      p.columns = job.from_hidden
-                      ? columns_at(hidden_columns_, rows_ * slots_, f_, precision_)
-                      : columns_at(x_columns_[job.shared ? 1 : 0], rows_, d_, precision_);
-    }
+    if (!splits_itself(job)) p.columns = columns_of(job);
     p.grid_iq2 = launch.grid_iq2;
     p.n_in = static_cast<std::int32_t>(job.weight->n_in);
     p.gated = job.up != nullptr;

@@ -18,6 +18,7 @@ namespace {
 constexpr int kRowWarps = 16;
 constexpr int kRowThreads = kRowWarps * kWarp;
 constexpr int kMaxSlots = 8;  // experts of a row, the shared one included
+constexpr int kSlotWarps = kRowWarps / kMaxSlots;
 
 using Gates = TensorCodec<DType::iq2_xxs>;
 using Downs = TensorCodec<DType::q2_k>;
@@ -69,7 +70,7 @@ struct DownMemory {
     terms = sums + n_slots * per_vector * (f / kSumValues) * 2;
     products = terms + n_slots * tiles * (f / kTermValues) * kTileRows * 8;
     largest = products + n_slots * tiles * kTileRows * 4;
-    end = largest + kMaxSlots * kRowWarps * 4;
+    end = largest + kRowWarps * 4;
   }
 };
 
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   extern __shared__ uint4 row_memory[];
   auto* const memory = reinterpret_cast<std::uint8_t*>(row_memory);
   const GateMemory layout(p.n_used + 1, p.d, p.per_vector);
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int warp = known_alike(static_cast<int>(threadIdx.x) / kWarp);
+  const int lane = threadIdx.x % kWarp;
   const int n_terms = p.d / kTermValues, term_of_warp = warp;
   const bool works = term_of_warp < n_terms;
   const int first_row = tile_row(static_cast<int>(blockIdx.x), p.f);
@@ -119,10 +121,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     if (works && i < 2 * kDenseStages) {
       const int blocks = p.d / Dense::kBlock;
       TileSource<Dense> source;
-      source.open(i < kDenseStages ? p.shared_gate : p.shared_up,
+      source.open(0, i < kDenseStages ? p.shared_gate : p.shared_up,
                   static_cast<std::int64_t>(first_row) * blocks, blocks, lane);
-      issue_stage<Dense>(source, term_of_warp * kDenseStages + i % kDenseStages, blocks, slot_at(i),
-                         lane);
+      issue_stage(source, term_of_warp * kDenseStages + i % kDenseStages, blocks, slot_at(i), lane);
     }
     commit_copies();
   };
@@ -144,12 +145,12 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const int q = threadIdx.x + k * kRowThreads;
     // Past the L1 cache, which may hold what was there before.
     x[k] = q < p.d / 4 ? __ldcg(reinterpret_cast<const float4*>(p.x) + q) : make_float4(0, 0, 0, 0);
-    largest = fmaxf(largest, largest_magnitude(x[k]));
+    largest = larger(largest, largest_magnitude(x[k]));
   }
-  largest = warp_max(largest);
+  largest = warp_larger(largest);
   if (lane == 0) largest_of_warp[warp] = largest;
   __syncthreads();
-  const ColumnScale scale(warp_max(largest_of_warp[lane % kRowWarps]));
+  const ColumnScale scale(warp_larger(largest_of_warp[lane % kRowWarps]), Gates::kOrder);
 #pragma unroll
   for (int k = 0; k < kQuads; ++k) {
     const int q = threadIdx.x + k * kRowThreads;
@@ -163,7 +164,8 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   {
     const uint4* const column =
         lane_column(dense_values, p.d, there) + term_of_warp * (kTermValues / 8);
-    float term[1][4] = {};
+    Term<Dense> term[1];
+    LaneValues<Dense> lane_values;
 #pragma unroll 1
     for (int i = 0; i < 2 * kDenseStages; ++i) {
       wait_for_copies<GateMemory::kDepth - 1>();
@@ -171,12 +173,12 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const int stage = i % kDenseStages;
       typename Dense::Row rows[1][2];
       if (works) {
-        add_stage<Dense, 1, 4>(slot_at(i), {false}, column + stage * (Dense::kBlock / 8), there, 0,
-                               rows, term);
+        add_stage<Dense, 1>(slot_at(i), {false}, column + stage * (Dense::kBlock / 8), there, {},
+                            lane_values, rows, term);
       }
       if (stage == kDenseStages - 1) {
-        if (works) put_term(place(p.n_used, i / kDenseStages), term[0]);
-        term[0][0] = term[0][1] = term[0][2] = term[0][3] = 0;
+        if (works) put_term(place(p.n_used, i / kDenseStages), term[0].sum);
+        term[0] = {};
       }
       __syncwarp();
       issue_dense(i + GateMemory::kDepth);
@@ -190,24 +192,22 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   }
   const int id_of_lane = lane < p.n_used ? p.ids[lane] : 0;
   const auto is_known = [&](int id) { return id >= 0 && id < p.n_experts; };
-  TileSource<Gates> first_gate, first_up;  // of expert 0
-  first_gate.open(p.gate, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
-  first_up.open(p.up, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  TileSource<Gates, 2> first_expert;
+  first_expert.open(0, p.gate, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  first_expert.open(1, p.up, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
   const auto issue = [&](int slot) {
     if (works && slot < p.n_used) {
       const int id = __shfl_sync(kAllLanes, id_of_lane, slot);
       const int rows = (is_known(id) ? id : 0) * p.f;
-      issue_stage<Gates>(first_gate.rows_on(rows, n_terms), term_of_warp, n_terms, slot_at(slot),
-                         lane);
-      issue_stage<Gates>(first_up.rows_on(rows, n_terms), term_of_warp, n_terms,
-                         slot_at(slot) + kStageBytes<Gates>, lane);
+      issue_stage(first_expert.rows_on(rows, n_terms), term_of_warp, n_terms, slot_at(slot), lane);
     }
     commit_copies();
   };
 #pragma unroll 1
   for (int i = 0; i < GateMemory::kDepth; ++i) issue(i);
   const uint4* const column = lane_column(values, p.d, there) + term_of_warp * (kTermValues / 8);
-  const std::uint32_t tables = tables_of_lane(memory);
+  const Tables tables = tables_at(memory);
+  LaneValues<Gates> lane_values;
 #pragma unroll 1
   for (int slot = 0; slot < p.n_used; ++slot) {
     wait_for_copies<GateMemory::kDepth - 1>();
@@ -217,12 +217,14 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const bool odd =
           is_odd(is_known(id) ? id : 0, p.f, first_row + lane / 4, n_terms, term_of_warp);
       typename Gates::Row rows[2][2];
-      float term[2][4] = {};
-      add_stage<Gates, 2, 4>(slot_at(slot), {odd, odd}, column, there, tables, rows, term);
+      Term<Gates> terms_of_slot[2];
+      add_stage<Gates, 2>(slot_at(slot), {odd, odd}, column, there, tables, lane_values, rows,
+                          terms_of_slot);
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        finish_term<Gates>(rows[k], make_uint2(0, 0), term[k]);
-        put_term(place(slot, k), term[k]);
+        float term[4];
+        finish_term<Gates>(rows[k], make_uint2(0, 0), 1, terms_of_slot[k], term);
+        put_term(place(slot, k), term);
       }
     }
     __syncwarp();
@@ -241,6 +243,17 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       gated(gate, up, slot < p.n_used ? p.clamp : p.shared_clamp);
 }
 
+/// Of the vector of a slot, the last of which is the shared expert's.
+__device__ __forceinline__ ColumnScale slot_scale(const float* largest_of_warp, int slot,
+                                                  int n_used) {
+  float largest = largest_of_warp[slot * kSlotWarps];
+#pragma unroll
+  for (int i = 1; i < kSlotWarps; ++i) {
+    largest = larger(largest, largest_of_warp[slot * kSlotWarps + i]);
+  }
+  return {largest, slot == n_used ? Dense::kOrder : Downs::kOrder};
+}
+
 /// Also adds the experts up, in order.
 __global__ void __launch_bounds__(kRowThreads, 1)
     downs_kernel(const __grid_constant__ RowExperts p) {
@@ -248,7 +261,8 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   auto* const memory = reinterpret_cast<std::uint8_t*>(row_memory);
   const int n_slots = p.n_used + 1;
   const DownMemory layout(n_slots, p.f, p.per_vector);
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int warp = known_alike(static_cast<int>(threadIdx.x) / kWarp);
+  const int lane = threadIdx.x % kWarp;
   const int n_terms = p.f / kTermValues, n_tiles = kRowWarps / n_terms;
   const int term_of_warp = warp % n_terms, tile = warp / n_terms;
   const bool works = tile < n_tiles;
@@ -260,18 +274,18 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   const int id_of_lane = lane < p.n_used ? __ldcg(p.ids + lane) : 0;
 
   TileSource<Downs> first_down;  // of expert 0
-  first_down.open(p.down, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
+  first_down.open(0, p.down, static_cast<std::int64_t>(first_row) * n_terms, n_terms, lane);
   // The shared expert's stages, then one of each routed expert.
   const auto issue = [&](int i) {
     if (works && i < kDenseStages) {
       const int blocks = p.f / Dense::kBlock;
       TileSource<Dense> source;
-      source.open(p.shared_down, static_cast<std::int64_t>(first_row) * blocks, blocks, lane);
-      issue_stage<Dense>(source, term_of_warp * kDenseStages + i, blocks, slot_at(i), lane);
+      source.open(0, p.shared_down, static_cast<std::int64_t>(first_row) * blocks, blocks, lane);
+      issue_stage(source, term_of_warp * kDenseStages + i, blocks, slot_at(i), lane);
     } else if (works && i < kDenseStages + p.n_used) {
       const int id = __shfl_sync(kAllLanes, id_of_lane, i - kDenseStages);
-      issue_stage<Downs>(first_down.rows_on((is_known(id) ? id : 0) * p.d, n_terms), term_of_warp,
-                         n_terms, slot_at(i), lane);
+      issue_stage(first_down.rows_on((is_known(id) ? id : 0) * p.d, n_terms), term_of_warp, n_terms,
+                  slot_at(i), lane);
     }
     commit_copies();
   };
@@ -284,38 +298,42 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     return;
   }
 
-  // A thread has one quad of every expert's vector.
+  // Two warps split an expert's vector, which they read twice, the second time from the L1 cache.
   auto* const values = reinterpret_cast<__half*>(memory + layout.values);
   auto* const sums = reinterpret_cast<__half*>(memory + layout.sums);
   auto* const largest_of_warp = reinterpret_cast<float*>(memory + layout.largest);
-  const int quad = static_cast<int>(threadIdx.x);
-  const bool has_quad = quad < p.f / 4;
-  float4 x[kMaxSlots];
-#pragma unroll
-  for (int s = 0; s < kMaxSlots; ++s) {
-    x[s] = make_float4(0, 0, 0, 0);
-    if (s < n_slots && has_quad) {
-      x[s] = reinterpret_cast<const float4*>(p.hidden + static_cast<std::int64_t>(s) * p.f)[quad];
-    }
-  }
-#pragma unroll
-  for (int s = 0; s < kMaxSlots; ++s) {
-    const float largest = warp_max(largest_magnitude(x[s]));
-    if (lane == 0) largest_of_warp[s * kRowWarps + warp] = largest;
-  }
-  __syncthreads();
   const int vector_values = p.per_vector * p.f, vector_sums = vector_values / kSumValues;
-#pragma unroll
-  for (int s = 0; s < kMaxSlots; ++s) {
-    if (s >= n_slots) break;
-    const ColumnScale scale(warp_max(largest_of_warp[s * kRowWarps + lane % kRowWarps]));
-    if (!has_quad) continue;  // whole warps
-    __half* const to = values + s * vector_values;
-    if (s == p.n_used) {
-      split_quad(x[s], scale.factor, 4 * quad, p.f, Dense::kOrder, p.per_vector, to);
-    } else {
-      split_quad(x[s], scale.factor, 4 * quad, p.f, Downs::kOrder, p.per_vector, to);
-      split_sum(x[s], scale.factor, 4 * quad, p.f, p.per_vector, sums + s * vector_sums);
+  {
+    const int slot = warp / kSlotWarps, first = warp % kSlotWarps * kWarp + lane;
+    const auto* const x =
+        reinterpret_cast<const float4*>(p.hidden + static_cast<std::int64_t>(slot) * p.f);
+    float largest = 0;
+    if (slot < n_slots) {
+#pragma unroll 8
+      for (int q = first; q < p.f / 4; q += kSlotWarps * kWarp) {
+        largest = larger(largest, largest_magnitude(x[q]));
+      }
+    }
+    largest = warp_larger(largest);
+    if (lane == 0) largest_of_warp[warp] = largest;
+    __syncthreads();
+    if (slot < n_slots) {
+      const ColumnScale scale = slot_scale(largest_of_warp, slot, p.n_used);
+      __half* const to = values + slot * vector_values;
+      if (slot == p.n_used) {
+#pragma unroll 2
+        for (int q = first; q < p.f / 4; q += kSlotWarps * kWarp) {
+          split_quad(x[q], scale.factor, 4 * q, p.f, Dense::kOrder, p.per_vector, to);
+        }
+      } else {
+#pragma unroll 4
+        for (int q = first; q < p.f / 4; q += kSlotWarps * kWarp) {  // whole warps have a q
+          const float4 v = x[q];
+          split_quad(v, scale.factor, 4 * q, p.f, Downs::kOrder, p.per_vector, to);
+          split_sum(v, scale.factor, 4 * q, p.f, Downs::kOrder, p.per_vector,
+                    sums + slot * vector_sums);
+        }
+      }
     }
   }
   __syncthreads();
@@ -326,39 +344,42 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   };
   const bool there = lane / 4 < p.per_vector;
   const int column_at = term_of_warp * (kTermValues / 8);
-  float dense_term[1][4] = {};
+  Term<Dense> dense_term[1];
+  LaneValues<Dense> dense_values;
 #pragma unroll 1
   for (int i = 0; i < kDenseStages; ++i) {
     wait_for_copies<DownMemory::kDepth - 1>();
     __syncwarp();
     typename Dense::Row rows[1][2];
     if (works) {
-      add_stage<Dense, 1, 4>(slot_at(i), {false},
-                             lane_column(values + p.n_used * vector_values, p.f, there) +
-                                 column_at + i * (Dense::kBlock / 8),
-                             there, 0, rows, dense_term);
+      add_stage<Dense, 1>(slot_at(i), {false},
+                          lane_column(values + p.n_used * vector_values, p.f, there) + column_at +
+                              i * (Dense::kBlock / 8),
+                          there, {}, dense_values, rows, dense_term);
     }
     __syncwarp();
     issue(i + DownMemory::kDepth);
   }
-  if (works) put_term(place(p.n_used), dense_term[0]);
+  if (works) put_term(place(p.n_used), dense_term[0].sum);
+  LaneValues<Downs> lane_values;
 #pragma unroll 1
   for (int slot = 0; slot < p.n_used; ++slot) {
     wait_for_copies<DownMemory::kDepth - 1>();
     __syncwarp();
     if (works) {
       typename Downs::Row rows[1][2];
-      float term[1][4] = {};
-      add_stage<Downs, 1, 8>(slot_at(slot + kDenseStages), {false},
-                             lane_column(values + slot * vector_values, p.f, there) + column_at,
-                             there, 0, rows, term);
+      Term<Downs> term_of_slot[1];
       uint2 sum = make_uint2(0, 0);
       if (there) {
         const __half* const column = sums + slot * vector_sums + lane / 4 * (p.f / kSumValues);
         sum = reinterpret_cast<const uint2*>(column)[term_of_warp * 4 + lane % 4];
       }
-      finish_term<Downs>(rows[0], sum, term[0]);
-      put_term(place(slot), term[0]);
+      add_stage<Downs, 1>(slot_at(slot + kDenseStages), {false},
+                          lane_column(values + slot * vector_values, p.f, there) + column_at, there,
+                          {}, lane_values, rows, term_of_slot);
+      float term[4];
+      finish_term<Downs>(rows[0], sum, second_column(p.per_vector), term_of_slot[0], term);
+      put_term(place(slot), term);
     }
     __syncwarp();
     issue(slot + kDenseStages + DownMemory::kDepth);
@@ -370,14 +391,10 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   const int block_rows = n_tiles * kTileRows;
   for (int at = threadIdx.x; at < n_slots * block_rows; at += kRowThreads) {
     const int slot = at / block_rows, row = at % block_rows;
-    float largest = 0;
-    for (int w = 0; w < kRowWarps; ++w) {
-      largest = fmaxf(largest, largest_of_warp[slot * kRowWarps + w]);
-    }
     products[at] = add_terms(terms + (slot * n_tiles + row / kTileRows) * n_terms * kTileRows +
                                  row % kTileRows,
                              n_terms, kTileRows, p.per_vector) *
-                   ColumnScale(largest).inverse;
+                   slot_scale(largest_of_warp, slot, p.n_used).inverse;
   }
   __syncthreads();
   const int row = static_cast<int>(threadIdx.x);

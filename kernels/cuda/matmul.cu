@@ -61,9 +61,9 @@ cudaError_t tensor_matmul(const Launch& launch, const MatmulArgs& args, Precisio
   const std::int64_t n_vectors = std::int64_t{args.max_rows} * args.n_groups;
   if (!own_split(args)) {
     p.columns = columns_at(launch.workspace, n_vectors, weight.n_in, precision);
+    const Split split{tensor_order(weight.type), {args.n_groups, 0, args.n_groups}, p.columns};
     const cudaError_t error =
-        split_columns(launch, args.x, p.n_in, tensor_order(weight.type), args.n_rows, args.max_rows,
-                      {args.n_groups, 0, args.n_groups}, p.columns);
+        split_columns(launch, args.x, p.n_in, args.n_rows, args.max_rows, &split);
     if (error != cudaSuccess) return error;
   }
   const std::int32_t rows = tensor_piece_rows(weight.type, args.max_rows, p.columns.per_vector);

@@ -6,10 +6,13 @@
 
 #include "kernels/cuda/codec.cuh"
 #include "kernels/cuda/columns.h"
+#include "kernels/cuda/tensor_product.h"
 #include "kernels/cuda/tensor_stage.cuh"
+#include "kernels/cuda/tensor_units.cuh"
 
-// How stored weights become operands of the matrix units: f16 numbers that are exact integers, and
-// scales that multiply f32 sums.
+// How stored weights become operands of the matrix units: exact f16 numbers, and scales that
+// multiply f32 sums; or, with kDigits, integers that hold the scales of groups, whose products are
+// integers up to the end of a term.
 //
 // A warp takes 16 rows, kBlock columns at a time (a stage, tensor_stage.cuh). Lane (g, t) = lane /
 // 4, lane % 4 holds values of rows g and g + 8. Octet o of a row is eight of its values: four of
@@ -22,93 +25,6 @@
 
 namespace ebb::cuda {
 
-/// d = a * b + c on the matrix units; a is 16 x 16, b 16 x 8.
-__device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4],
-                                             std::uint32_t b0, std::uint32_t b1,
-                                             const float (&c)[4]) {
-#if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%10,%11,%12,%13};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]),
-        "f"(c[2]), "f"(c[3]));
-#else
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-      "{%7,%8,%9,%10};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(b0), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[2]), "r"(a[3]), "r"(b1));
-#endif
-}
-
-/// d += a * b.
-__device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4],
-                                             std::uint32_t b0, std::uint32_t b1) {
-  multiply_add(d, a, b0, b1, d);
-}
-
-/// d = a * b.
-__device__ __forceinline__ void multiply(float (&d)[4], const std::uint32_t (&a)[4],
-                                         std::uint32_t b0, std::uint32_t b1) {
-  multiply_add(d, a, b0, b1, {0.0f, 0.0f, 0.0f, 0.0f});
-}
-
-/// Bytes of low and high that the four numbers in the low half of `select` name, each below 8.
-__device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high,
-                                                    std::uint32_t select) {
-  std::uint32_t picked;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(low), "r"(high), "r"(select));
-  return picked;
-}
-
-/// Two words of shared memory, kOffset bytes behind `address`.
-template <int kOffset>
-__device__ __forceinline__ uint2 shared_pair(std::uint32_t address) {
-  uint2 pair;
-  asm("ld.shared.v2.u32 {%0,%1}, [%2+%3];"
-      : "=r"(pair.x), "=r"(pair.y)
-      : "r"(address), "n"(kOffset));
-  return pair;
-}
-
-__device__ __forceinline__ __half2 as_half2(std::uint32_t bits) {
-  return *reinterpret_cast<__half2*>(&bits);
-}
-__device__ __forceinline__ std::uint32_t as_bits(__half2 value) {
-  return *reinterpret_cast<std::uint32_t*>(&value);
-}
-
-/// Bytes of `word` as f16 numbers 1024 + byte, the low pair and the high pair.
-__device__ __forceinline__ __half2 low_bytes(std::uint32_t word) {
-  return as_half2(__byte_perm(word, 0x64646464u, 0x4140));
-}
-__device__ __forceinline__ __half2 high_bytes(std::uint32_t word) {
-  return as_half2(__byte_perm(word, 0x64646464u, 0x4342));
-}
-
-/// Both pairs of `word`, each byte less `bias`.
-__device__ __forceinline__ void unpack_bytes(std::uint32_t word, float bias, std::uint32_t& low,
-                                             std::uint32_t& high) {
-  const __half2 offset = __float2half2_rn(-1024.0f - bias);
-  low = as_bits(__hadd2(low_bytes(word), offset));
-  high = as_bits(__hadd2(high_bytes(word), offset));
-}
-
-/// A small integer, twice.
-__device__ __forceinline__ __half2 half_integer(std::uint32_t value) {
-  return __hsub2(as_half2(0x64006400u | value * 0x10001u), __float2half2_rn(1024.0f));
-}
-
-/// factor * byte: 1024 + byte, then one exact fused step with offset = -1024 (or more) * factor.
-__device__ __forceinline__ void unpack_bytes(std::uint32_t word, __half2 factor, __half2 offset,
-                                             std::uint32_t& low, std::uint32_t& high) {
-  low = as_bits(__hfma2(low_bytes(word), factor, offset));
-  high = as_bits(__hfma2(high_bytes(word), factor, offset));
-}
-
 template <class T>
 __device__ __forceinline__ T staged(const std::uint8_t* at) {
   return *reinterpret_cast<const T*>(at);
@@ -120,22 +36,40 @@ __device__ __forceinline__ float staged_half(const std::uint8_t* at, bool odd) {
   return half_float(odd ? word >> 16 : word & 0xffffu);
 }
 
-/// The tables of IQ2_XXS: of every codeword, and of every sign field, eight bytes that select what
-/// becomes eight f16 numbers; added up they select with signs. Each stands kTableCopies times,
-/// since half a warp reads at a time, so that every lane has its own banks. A codec gets the
-/// address of the lane's first copy.
+/// The tables of IQ2_XXS. A value is 8, 25 or 43 with a sign; a quarter of that is an f16 number,
+/// and the two bytes of all six such numbers are but eight different ones. So a codeword's table
+/// entry holds a byte for each of its eight values, which selects both bytes of that number
+/// (`select_of`), and that of a sign field what turns those into the bytes of negative numbers when
+/// it is added. Each entry stands kTableCopies times, since half a warp reads at a time, so that
+/// every lane has its own banks. The entry of codeword i and, kTableSigns behind it, that of sign
+/// field i begin at byte 256 i: then one instruction puts a codeword's address together from bytes.
 inline constexpr int kTableCopies = kWarp / 2;
-inline constexpr int kTableStride = kTableCopies * 8;  // bytes
-inline constexpr int kTableBytes = (256 + 128) * kTableStride;
+inline constexpr int kTableStride = 256;  // bytes
+inline constexpr int kTableSigns = kTableCopies * 8;
+inline constexpr int kTableBytes = 256 * kTableStride;
+inline constexpr std::uint32_t kTableBytesLow = 0x49464000, kTableBytesHigh = 0xc9c6c060;
+inline constexpr std::uint32_t kTableSign = 0x40;
+
+/// Bytes 0 and 1, 1 and 2, 4 and 3: 2, 6.25 and 10.75.
+__device__ __forceinline__ std::uint32_t select_of(std::uint32_t magnitude) {
+  return magnitude == 8 ? 0x10 : magnitude == 25 ? 0x21 : 0x34;
+}
+
+/// Where the lane's copies are, below kTableSigns.
+struct Tables {
+  std::uint32_t lane = 0;
+  std::uint32_t low = 0;  ///< kTableBytesLow, in a register of its own
+};
 
 template <DType kType>
 struct TensorCodec;
 
 struct TensorDefaults {
-  static constexpr bool kMinus = false;  // has minus() and minimum()
+  static constexpr bool kMinus = false;  // has minus() and minima()
   static constexpr bool kTables = false;
   static constexpr bool kScaled = true;  // with kGroup 0: has scale()
   static constexpr int kGroup = 0;
+  static constexpr bool kDigits = false;  // products are of integers
 };
 
 template <>
@@ -153,7 +87,7 @@ struct TensorCodec<DType::q8_0> : TensorDefaults {
     return {stage + row * 128, (row & 3) * 32 + t * 8,
             staged<uint2>(stage + field_offset<TensorCodec>(1) + row * 8)};
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&pairs)[4]) {
     const auto q = staged<uint2>(row.at + (row.lane ^ o * 32));
     unpack_bytes(q.x ^ 0x80808080u, 128.0f, pairs[0], pairs[1]);
     unpack_bytes(q.y ^ 0x80808080u, 128.0f, pairs[2], pairs[3]);
@@ -178,7 +112,7 @@ struct TensorCodec<DType::f16> : TensorDefaults {
   static __device__ Row open(const std::uint8_t* stage, int row, int t, bool) {
     return {stage + row * 128, (row & 1) * 64 + t * 16};
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&pairs)[4]) {
     const auto q = staged<uint4>(row.at + (row.lane ^ o * 64));
     pairs[0] = q.x;
     pairs[1] = q.y;
@@ -210,7 +144,7 @@ struct TensorCodec<DType::mxfp4> : TensorDefaults {
     const std::uint32_t magnitudes = __byte_perm(0x03020100u, 0x0c080604u, select);
     unpack_bytes(signed_bytes(magnitudes, codes >> 3 & 0x01010101u), 128.0f, low, high);
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&pairs)[4]) {
     const auto q = staged<std::uint32_t>(row.at + (row.lane ^ o * 16));
     quad(q & 0x0f0f0f0fu, pairs[0], pairs[1]);
     quad(q >> 4 & 0x0f0f0f0fu, pairs[2], pairs[3]);
@@ -235,29 +169,29 @@ struct TensorCodec<DType::iq2_xxs> : TensorDefaults {
   };
   static __device__ Row open(const std::uint8_t* stage, int row, int t, bool odd) {
     return {stage + row * 64 + t * 16,
-            staged_half(stage + field_offset<TensorCodec>(1) + row * 4, odd) * 0.125f};
+            staged_half(stage + field_offset<TensorCodec>(1) + row * 4, odd) * 0.5f};
   }
-  /// d / 8 * (2 s + 1) is the scale of 32 values: the odd number goes into the integers. The tables
-  /// select from the six values, kept as bytes that are 128 too large, and 0x64, which makes f16
-  /// numbers 1024 + byte of them.
-  static __device__ void octet(const Row& row, int o, std::uint32_t tables,
+  /// d / 8 * (2 s + 1) is the scale of 32 values: the odd number goes into the numbers.
+  static __device__ void octet(const Row& row, int o, const Tables& tables,
                                std::uint32_t (&pairs)[4]) {
     const int i = o % 4;
     const auto q = staged<uint2>(row.at + o / 4 * 8);
     const std::uint32_t packed = q.y;
-    const std::uint32_t code = pick_bytes(q.x, 0, 0x4440u | static_cast<std::uint32_t>(i));
-    const std::uint32_t signs = packed >> (7 * i) & 127u;
-    const uint2 by_code = shared_pair<0>(tables + code * kTableStride);
-    const uint2 by_sign = shared_pair<256 * kTableStride>(tables + signs * kTableStride);
+    // Byte i of the codes, and the seven bits at 7 i, go where the tables' stride has them.
+    static_assert(kTableStride == 1 << 8 && kTableSigns <= 1 << 7);
+    const std::uint32_t code =
+        pick_bytes(q.x, tables.lane, 0x5504u | static_cast<std::uint32_t>(i) << 4);
+    const std::uint32_t signs = i < 2 ? packed << (8 - 7 * i) : packed >> (7 * i - 8);
+    const uint2 by_code = shared_pair<kReservedShared>(code);
+    const uint2 by_sign =
+        shared_pair<kReservedShared + kTableSigns>((signs & 127u * kTableStride) | tables.lane);
     const std::uint32_t select[2] = {by_code.x + by_sign.x, by_code.y + by_sign.y};
-    constexpr std::uint32_t kPlus = 136 | 153 << 8 | 171 << 16 | 0x64 << 24;
-    constexpr std::uint32_t kMinusBytes = 120 | 103 << 8 | 85 << 16;
     const __half2 odd = half_integer(packed >> 27 & 30u | 1u);
-    const __half2 offset = __hmul2(odd, __float2half2_rn(-1024.0f - 128.0f));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const std::uint32_t two = pick_bytes(kPlus, kMinusBytes, select[k / 2] >> (k % 2 * 16));
-      pairs[k] = as_bits(__hfma2(as_half2(two), odd, offset));
+      const std::uint32_t two = pick_bytes(tables.low, kTableBytesHigh,
+                                           k % 2 == 0 ? select[k / 2] : upper_half(select[k / 2]));
+      pairs[k] = as_bits(__hmul2(as_half2(two), odd));
     }
   }
   static __device__ float scale(const Row& row, int, int) { return row.d; }
@@ -265,50 +199,50 @@ struct TensorCodec<DType::iq2_xxs> : TensorDefaults {
 
 template <>
 struct TensorCodec<DType::q2_k> : TensorDefaults {
-  static constexpr bool kMinus = true;
+  static constexpr bool kMinus = true, kDigits = true;
   static constexpr int kBlock = 256, kFields = 3;
   static __host__ __device__ constexpr int bytes(int f) { return f == 0 ? 64 : f == 1 ? 16 : 4; }
   static constexpr Order kOrder = Order::quarters;
   static __device__ int swizzle(int, int, int piece) { return piece; }
+  // What is wanted once a term stays in the stage until then.
   struct Row {
     const std::uint8_t* at;
-    std::uint32_t scales;      // of the lane's four groups of 16
-    std::uint32_t minimum[2];  // operands: of groups 2 t, 2 t + 1, and of 2 t + 8, 2 t + 9
-    std::uint32_t dm;
+    const std::uint8_t* meta;  // scales and minima, four bits each, of the lane's groups of 16
+    const std::uint8_t* dm;
+    std::uint32_t select;  // their bytes
+    std::uint32_t scales;
+    __device__ std::uint32_t groups() const {
+      const auto s = staged<uint2>(meta);
+      return __byte_perm(s.x, s.y, select);
+    }
   };
   static __device__ Row open(const std::uint8_t* stage, int row, int t, bool) {
-    const std::uint8_t* const scales = stage + field_offset<TensorCodec>(1) + row * 16;
-    const auto s = staged<uint2>(scales + 8 * (t >> 1));
     Row r;
     r.at = stage + row * 64 + t * 16;
-    r.scales = __byte_perm(s.x, s.y, (t & 1) != 0 ? 0x7531 : 0x6420) & 0x0f0f0f0fu;
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const std::uint32_t two = staged<std::uint16_t>(scales + 8 * k + 2 * t);
-      r.minimum[k] =
-          as_bits(__hsub2(as_half2(0x64006400u | (two >> 4 & 15u) | (two & 0xf000u) << 4),
-                          __float2half2_rn(1024.0f)));
-    }
-    r.dm = staged<std::uint32_t>(stage + field_offset<TensorCodec>(2) + row * 4);
+    r.meta = stage + field_offset<TensorCodec>(1) + row * 16 + 8 * (t >> 1);
+    r.dm = stage + field_offset<TensorCodec>(2) + row * 4;
+    r.select = (t & 1) != 0 ? 0x7531 : 0x6420;
+    r.scales = r.groups() & 0x0f0f0f0fu;
     return r;
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&bytes)[2]) {
     const int g = o >> 1;
-    const __half2 scale =
-        __hsub2(as_half2(pick_bytes(row.scales, 0x64646464u,
-                                    0x4040u + static_cast<std::uint32_t>(g) * 0x101u)),
-                __float2half2_rn(1024.0f));
-    // The two bits stay where they are: what they are too large by goes into the scale.
-    const float unit = 1.0f / static_cast<float>(1 << 2 * g);
-    const __half2 s = __hmul2(scale, __float2half2_rn(unit));
-    const __half2 offset = __hmul2(scale, __float2half2_rn(-1024.0f * unit));
-    const std::uint32_t mask = 0x03030303u << (2 * g);
+    const std::uint32_t scale = pick_bytes(row.scales, 0, 0x4440u | static_cast<std::uint32_t>(g));
     const auto q = staged<uint2>(row.at + (o & 1) * 8);
-    unpack_bytes(q.x & mask, s, offset, pairs[0], pairs[1]);
-    unpack_bytes(q.y & mask, s, offset, pairs[2], pairs[3]);
+    bytes[0] = (q.x >> (2 * g) & 0x03030303u) * scale;  // up to 45
+    bytes[1] = (q.y >> (2 * g) & 0x03030303u) * scale;
   }
-  static __device__ float scale(const Row& row, int, int) { return half_float(row.dm & 0xffffu); }
-  static __device__ float minus(const Row& row) { return half_float(row.dm >> 16); }
+  static __device__ float scale(const Row& row, int, int) {
+    return half_float(staged<std::uint16_t>(row.dm));
+  }
+  static __device__ float minus(const Row& row) {
+    return half_float(staged<std::uint16_t>(row.dm + 2));
+  }
+  static __device__ void minima(const Row& row, std::uint32_t (&pairs)[2]) {
+    const std::uint32_t groups = row.groups() & 0xf0f0f0f0u;  // 16 times the minima
+    const __half2 factor = __float2half2_rn(1.0f / 16), offset = __float2half2_rn(-64.0f);
+    unpack_bytes(groups, factor, offset, pairs[0], pairs[1]);
+  }
 };
 
 template <>
@@ -339,7 +273,7 @@ struct TensorCodec<DType::q4_k> : TensorDefaults {
     r.dm = meta.x;
     return r;
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&pairs)[4]) {
     const int i = o & 3, shift = o < 4 ? 0 : 4;
     const __half2 s = half_integer(row.pairs >> (o < 4 ? 0 : 16) & 255u);
     const __half2 offset = __hmul2(s, __float2half2_rn(-1024.0f));
@@ -349,6 +283,10 @@ struct TensorCodec<DType::q4_k> : TensorDefaults {
   }
   static __device__ float scale(const Row& row, int, int) { return half_float(row.dm & 0xffffu); }
   static __device__ float minus(const Row& row) { return half_float(row.dm >> 16); }
+  static __device__ void minima(const Row& row, std::uint32_t (&pairs)[2]) {
+    pairs[0] = row.minimum[0];
+    pairs[1] = row.minimum[1];
+  }
 };
 
 template <>
@@ -376,7 +314,7 @@ struct TensorCodec<DType::q6_k> : TensorDefaults {
             stage + field_offset<TensorCodec>(2) + row * 16,
             staged_half(stage + field_offset<TensorCodec>(3) + row * 4, odd)};
   }
-  static __device__ void octet(const Row& row, int o, std::uint32_t, std::uint32_t (&pairs)[4]) {
+  static __device__ void octet(const Row& row, int o, const Tables&, std::uint32_t (&pairs)[4]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Sixteen values from n on of one half of the block.

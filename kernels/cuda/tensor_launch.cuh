@@ -24,6 +24,7 @@ inline std::int32_t number_tiles(TensorProduct& p, std::int32_t rows) {
 struct StreamPlan {
   TensorProduct p;
   StreamShape shape;
+  int n_warps = 0;        ///< of a block
   std::size_t bytes = 0;  ///< 0: there is none
 };
 
@@ -34,13 +35,14 @@ inline constexpr double kMeetingCost = C::kTables ? 0.2 : 0.6;
 /// The cut with the least work on the longest way. `resident` says how many thread blocks with so
 /// much shared memory are at work at a time; `share` of them are this product's.
 template <class C, int kTiles, int kSets, bool kOwn, bool kHeld, class Resident>
-StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_pieces,
+StreamPlan plan_stream(const TensorProduct& p, int most_warps, std::int64_t n_pieces,
                        std::int32_t piece_columns, double share, Resident resident) {
-  StreamPlan best{p, {}, 0};
+  StreamPlan best;
+  best.p = p;
   const std::int32_t tiles = number_tiles(best.p, kTileRows * (p.gated ? 1 : kTiles));
   const int n_terms = p.n_in / kTermValues, stages = kTermValues / C::kBlock;
   double least = 0;
-  for (int slices = 1; slices <= n_warps && slices <= n_terms; slices *= 2) {
+  const auto consider = [&](int n_warps, int slices) {
     StreamShape shape;
     shape.n_slices = slices;
     shape.stored_lanes = kSets == 1 ? std::min(4, (piece_columns + 1) / 2) : 4;
@@ -50,7 +52,7 @@ StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_piece
       shape.n_turns = turns;
       const StreamMemory<C, kTiles, kSets, kOwn, kHeld> layout(n_warps, p.n_in,
                                                                p.columns.per_vector, shape);
-      const double at_once = resident(static_cast<std::size_t>(layout.end)) * share;
+      const double at_once = resident(n_warps, static_cast<std::size_t>(layout.end)) * share;
       if (at_once == 0) continue;
       const int blocks = std::max(1, static_cast<int>(at_once / static_cast<double>(n_pieces)));
       const int rounds = (items + blocks - 1) / blocks;
@@ -61,8 +63,16 @@ StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_piece
       if (best.bytes != 0 && cost >= least) continue;
       least = cost;
       best.shape = shape;
+      best.n_warps = n_warps;
       best.bytes = static_cast<std::size_t>(layout.end);
     }
+  };
+  for (int slices = 1; slices <= most_warps && slices <= n_terms; slices *= 2) {
+    consider(most_warps, slices);
+  }
+  // Held columns may leave no memory for the terms of so many warps.
+  for (int warps = most_warps - 1; kHeld && warps > most_warps / 2; --warps) {
+    if (warps <= n_terms) consider(warps, warps);
   }
   return best;
 }
@@ -70,12 +80,13 @@ StreamPlan plan_stream(const TensorProduct& p, int n_warps, std::int64_t n_piece
 /// Thread blocks of a kernel that the device holds, by their shared memory; 0: it cannot be. The
 /// kernels declare no shared memory themselves, and may have all there is from here on.
 template <class Kernel>
-auto resident_blocks(const Launch& launch, Kernel kernel, int threads) {
-  return [=](std::size_t bytes) {
+auto resident_blocks(const Launch& launch, Kernel kernel) {
+  return [=](int warps, std::size_t bytes) {
     int n = 0;
     if (bytes > launch.largest_shared) return 0;
     if (allow_shared(kernel, launch.largest_shared) != cudaSuccess) return 0;
-    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, threads, bytes) != cudaSuccess) {
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, warps * kWarp, bytes) !=
+        cudaSuccess) {
       return 0;
     }
     return n * launch.n_sms;
@@ -86,19 +97,18 @@ template <class C, int kTiles, int kSets, bool kOwn, bool kHeld = false>
 cudaError_t launch_stream(const Launch& launch, const TensorProduct& p, std::int64_t n_pieces,
                           std::int64_t n_expected, std::int32_t piece_columns) {
   const auto kernel = stream_kernel<C, kTiles, kSets, kOwn, kHeld>;
-  const int threads = Stream<C, kTiles, kSets, kOwn, kHeld>::kThreads;
+  const int warps = Stream<C, kTiles, kSets, kOwn, kHeld>::kThreads / kWarp;
   // How many pieces the ids will make is not known here. With many short blocks that hardly
   // matters; with few pieces, what every block begins with would be the larger loss.
   const double share = p.pieces.ids == nullptr || n_expected <= 8 ? 1.0
                        : n_expected <= 64                         ? 2.0
                                                                   : 6.0;
-  const StreamPlan plan =
-      plan_stream<C, kTiles, kSets, kOwn, kHeld>(p, threads / kWarp, n_expected, piece_columns,
-                                                 share, resident_blocks(launch, kernel, threads));
+  const StreamPlan plan = plan_stream<C, kTiles, kSets, kOwn, kHeld>(
+      p, warps, n_expected, piece_columns, share, resident_blocks(launch, kernel));
   if (plan.bytes == 0) return cudaErrorInvalidConfiguration;
   return start(launch, kernel,
                dim3(static_cast<unsigned>(plan.shape.n_blocks), static_cast<unsigned>(n_pieces)),
-               dim3(static_cast<unsigned>(threads)), plan.bytes, plan.p, plan.shape);
+               dim3(static_cast<unsigned>(plan.n_warps * kWarp)), plan.bytes, plan.p, plan.shape);
 }
 
 template <class C, int kTiles>
@@ -106,9 +116,16 @@ cudaError_t launch_pieces(const Launch& launch, TensorProduct p) {
   using P = PieceStream<C, kTiles>;
   const auto kernel = pieces_kernel<C, kTiles>;
   number_tiles(p, kTileRows * (p.gated ? 1 : kTiles));
-  const int blocks = resident_blocks(launch, kernel, P::kThreads)(P::end);
+  const auto resident = resident_blocks(launch, kernel);
+  const int blocks = resident(P::kWarps, P::columns);
   if (blocks == 0) return cudaErrorInvalidConfiguration;
-  return start(launch, kernel, dim3(static_cast<unsigned>(blocks)), dim3(P::kThreads), P::end, p);
+  // As many columns as keep no block away.
+  const int column_bytes = P::value_stride(p.n_in) + P::sum_stride(p.n_in);
+  int held = P::kHeldPieces * P::kMaxEntries;
+  const auto bytes = [&] { return static_cast<std::size_t>(P::columns + held * column_bytes); };
+  while (held > 0 && resident(P::kWarps, bytes()) < blocks) --held;
+  return start(launch, kernel, dim3(static_cast<unsigned>(blocks)), dim3(P::kThreads), bytes(), p,
+               held);
 }
 
 template <class C>
@@ -146,7 +163,7 @@ cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int
                    : stream.template operator()<1, 1, true>();
   }
   if (columns <= 8 && p.pieces.entries != nullptr) {
-    return p.gated ? launch_pieces<C, 2>(launch, p) : launch_pieces<C, 1>(launch, p);
+    return p.gated || C::kDigits ? launch_pieces<C, 2>(launch, p) : launch_pieces<C, 1>(launch, p);
   }
   if (columns <= 8) {
     return p.gated ? stream.template operator()<2, 1, false>()

@@ -14,6 +14,9 @@ namespace ebb::cuda {
 /// Columns of a weight row that make one term of the sum.
 inline constexpr int kTermValues = kOrderBlock;
 
+/// A number that all lanes have, which the compiler then knows to be so.
+__device__ __forceinline__ int known_alike(int value) { return __shfl_sync(kAllLanes, value, 0); }
+
 /// Where a vector comes from and where its product goes.
 struct Entry {
   std::int32_t vector;
@@ -59,7 +62,7 @@ struct OpenPiece {
   }
 };
 
-/// The tables of TensorCodec<iq2_xxs>, from the codebook.
+/// The tables of TensorCodec<iq2_xxs> (Tables), from the codebook.
 __device__ inline void fill_tables(const std::uint64_t* grid, std::uint64_t* tables) {
   for (int i = threadIdx.x; i < 256 + 128; i += blockDim.x) {
     std::uint64_t select = 0;
@@ -68,114 +71,168 @@ __device__ inline void fill_tables(const std::uint64_t* grid, std::uint64_t* tab
 #pragma unroll 1
       for (int v = 0; v < 8; ++v) {
         const std::uint32_t magnitude = static_cast<std::uint32_t>(codeword >> (8 * v)) & 255u;
-        select |= (magnitude == 8 ? 0x30ull : magnitude == 25 ? 0x31ull : 0x32ull) << (8 * v);
+        select |= static_cast<std::uint64_t>(select_of(magnitude)) << (8 * v);
       }
     } else {
       const std::uint64_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i - 256));
 #pragma unroll 1
-      for (int v = 0; v < 8; ++v) select |= (signs >> v & 1u) << (8 * v + 2);
+      for (int v = 0; v < 8; ++v) select |= (signs >> v & 1u) * kTableSign << (8 * v);
     }
+    std::uint64_t* const entry =
+        tables + i % 256 * (kTableStride / 8) + i / 256 * (kTableSigns / 8);
 #pragma unroll 4
     for (int k = 0; k < kTableCopies; ++k) {
-      tables[i * kTableCopies + (k + static_cast<int>(threadIdx.x)) % kTableCopies] = select;
+      entry[(k + static_cast<int>(threadIdx.x)) % kTableCopies] = select;
     }
   }
 }
 
-/// The shared address of the lane's copy of the tables at `memory`.
-__device__ __forceinline__ std::uint32_t tables_of_lane(const void* memory) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) +
-         threadIdx.x % kTableCopies * 8;
+/// The tables at `memory`, where dynamic shared memory begins, as a codec takes them.
+__device__ __forceinline__ Tables tables_at(const void* memory) {
+  if (__cvta_generic_to_shared(memory) != kReservedShared) __trap();
+  // The lane is below kWarp, but the compiler does not know it: a constant would be moved to a
+  // register anew for each use.
+  std::uint32_t lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return {threadIdx.x % kTableCopies * 8, kTableBytesLow + lane / kWarp};
 }
 
-/// Adds the products of octet o of a tile's rows, operands a0 and a1, to a fragment of the term.
-/// The matrix units cut off what does not fit their sums, which would add up: they sum two products
-/// of k 16 at most, and what they give is added with rounding.
+/// Operands of octet o of a tile's rows: two of f16 numbers or, of integers, one.
 template <class C>
-__device__ __forceinline__ void add_octet(const typename C::Row (&rows)[2], int o,
-                                          const std::uint32_t (&a0)[4],
-                                          const std::uint32_t (&a1)[4], uint4 x, float (&term)[4]) {
-  if constexpr (C::kGroup == 1) {
-    float first[4], second[4];
-    multiply(first, a0, x.x, x.y);
-    multiply(second, a1, x.z, x.w);
+struct Operands {
+  static constexpr int kParts = C::kDigits ? 1 : 2;
+  std::uint32_t a[kParts][4];
+
+  __device__ __forceinline__ Operands(const typename C::Row (&rows)[2], int o,
+                                      const Tables& tables) {
+    std::uint32_t low[2 * kParts], high[2 * kParts];
+    C::octet(rows[0], o, tables, low);
+    C::octet(rows[1], o, tables, high);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      term[i] = fmaf(C::scale(rows[i / 2], o, 0), first[i], term[i]);
-      term[i] = fmaf(C::scale(rows[i / 2], o, 1), second[i], term[i]);
+    for (int i = 0; i < 2 * kParts; ++i) {
+      a[i / 2][i % 2 * 2] = low[i];
+      a[i / 2][i % 2 * 2 + 1] = high[i];
     }
-  } else {
-    float both[4];
-    multiply(both, a0, x.x, x.y);
-    multiply_add(both, a1, x.z, x.w);
+  }
+};
+
+/// A fragment of a term: rows g and g + 8, columns 2 t and 2 t + 1 each.
+template <class C, bool kDigits = C::kDigits>
+struct Term {
+  float sum[4] = {};
+
+  /// Adds the products of octet o. The matrix units cut off what does not fit their sums, which
+  /// would add up: they sum two products of k 16 at most, and what they give is added with
+  /// rounding.
+  __device__ __forceinline__ void add_octet(const typename C::Row (&rows)[2], int o,
+                                            const Operands<C>& w, uint4 x) {
+    if constexpr (C::kGroup == 1) {
+      float first[4], second[4];
+      multiply(first, w.a[0], x.x, x.y);
+      multiply(second, w.a[1], x.z, x.w);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (C::kGroup == 0) {
-        term[i] += both[i];
-      } else {
-        term[i] = fmaf(C::scale(rows[i / 2], o, 0), both[i], term[i]);
+      for (int i = 0; i < 4; ++i) {
+        sum[i] = fmaf(C::scale(rows[i / 2], o, 0), first[i], sum[i]);
+        sum[i] = fmaf(C::scale(rows[i / 2], o, 1), second[i], sum[i]);
+      }
+    } else {
+      float both[4];
+      multiply(both, w.a[0], x.x, x.y);
+      multiply_add(both, w.a[1], x.z, x.w);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (C::kGroup == 0) {
+          sum[i] += both[i];
+        } else {
+          sum[i] = fmaf(C::scale(rows[i / 2], o, 0), both[i], sum[i]);
+        }
       }
     }
   }
-}
+  __device__ __forceinline__ float value(int i, float) const { return sum[i]; }
+};
 
-/// Operands of octet o of a tile's rows.
+/// Integers are summed exactly: of the columns' upper and of their lower bytes.
 template <class C>
-__device__ __forceinline__ void operands(const typename C::Row (&rows)[2], int o,
-                                         std::uint32_t tables, std::uint32_t (&a0)[4],
-                                         std::uint32_t (&a1)[4]) {
-  std::uint32_t low[4], high[4];
-  C::octet(rows[0], o, tables, low);
-  C::octet(rows[1], o, tables, high);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    a0[2 * i] = low[i];
-    a0[2 * i + 1] = high[i];
-    a1[2 * i] = low[2 + i];
-    a1[2 * i + 1] = high[2 + i];
-  }
-}
+struct Term<C, true> {
+  std::int32_t high[4] = {}, low[4] = {};
 
-/// Adds a stage of kTiles tiles, one behind the other, to a set of eight columns; the lane's
-/// column begins at x for this stage, which is not read without `there`. `odd`: see is_odd. `rows`
+  __device__ __forceinline__ void add_octet(const typename C::Row (&)[2], int, const Operands<C>& w,
+                                            uint4 x) {
+    multiply_add_bytes<true>(high, w.a[0], x.x, x.y);
+    multiply_add_bytes<false>(low, w.a[0], x.z, x.w);
+  }
+  __device__ __forceinline__ float value(int i, float second) const {
+    const auto sum = static_cast<float>(high[i] * 256 + low[i]);
+    return i % 2 == 0 ? sum : sum * second;
+  }
+};
+
+/// Octets of a stage that are added in one go. The loop's code must fit the instruction cache
+/// beside that of other warps.
+template <class C>
+inline constexpr int kOctetsAtOnce =
+    C::kTables || C::kDigits || C::kBlock == 128 ? 4 : C::kBlock / 32;
+
+/// The lane's eight values each of so many octets of its column; zeros where it has no column.
+template <class C>
+struct LaneValues {
+  uint4 of[kOctetsAtOnce<C>] = {};
+};
+
+/// Adds a stage of kTiles tiles, one behind the other, to a set of eight columns. The lane's column
+/// begins at x for this stage, and is not read where the lane has none. `odd`: see is_odd. `rows`
 /// are left open for finish_term.
-template <class C, int kTiles, int kUnroll>
+template <class C, int kTiles>
 __device__ __forceinline__ void add_stage(const std::uint8_t* stage, const bool (&odd)[kTiles],
-                                          const uint4* x, bool there, std::uint32_t tables,
-                                          typename C::Row (&rows)[kTiles][2],
-                                          float (&term)[kTiles][4]) {
+                                          const uint4* x, bool there, const Tables& tables,
+                                          LaneValues<C>& values, typename C::Row (&rows)[kTiles][2],
+                                          Term<C> (&term)[kTiles]) {
+  constexpr int kAtOnce = kOctetsAtOnce<C>;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int k = 0; k < kTiles; ++k) {
     rows[k][0] = C::open(stage + k * kStageBytes<C>, g, t, odd[k]);
     rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd[k]);
   }
-#pragma unroll kUnroll
-  for (int o = 0; o < C::kBlock / 32; ++o) {
-    const uint4 value = there ? x[o * 4] : make_uint4(0, 0, 0, 0);
+#pragma unroll(C::kDigits ? 2 : 1)
+  for (int first = 0; first < C::kBlock / 32; first += kAtOnce) {
+    if (there) {
 #pragma unroll
-    for (int k = 0; k < kTiles; ++k) {
-      std::uint32_t a0[4], a1[4];
-      operands<C>(rows[k], o, tables, a0, a1);
-      add_octet<C>(rows[k], o, a0, a1, value, term[k]);
+      for (int i = 0; i < kAtOnce; ++i) values.of[i] = x[(first + i) * 4];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int k = 0; k < kTiles; ++k) {
+        term[k].add_octet(rows[k], first + i, Operands<C>(rows[k], first + i, tables),
+                          values.of[i]);
+      }
     }
   }
 }
 
-/// What is common to the block, applied to a fragment of its term; `sums` is the operand of the
-/// activations' sums.
+/// What the integers of odd columns stand for.
+__device__ __forceinline__ float second_column(int per_vector) {
+  return per_vector == 2 ? 1.0f / kDigitStep : 1.0f;
+}
+
+/// A fragment of a finished term: what is common to the block is applied. `sums` is the operand of
+/// the activations' sums, `second` is second_column.
 template <class C>
 __device__ __forceinline__ void finish_term(const typename C::Row (&rows)[2], uint2 sums,
-                                            float (&term)[4]) {
-  if constexpr (C::kGroup == 0 && C::kScaled) {
+                                            float second, const Term<C>& sum, float (&term)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) term[i] *= C::scale(rows[i / 2], 0, 0);
+  for (int i = 0; i < 4; ++i) {
+    term[i] = sum.value(i, second);
+    if constexpr (C::kGroup == 0 && C::kScaled) term[i] *= C::scale(rows[i / 2], 0, 0);
   }
   if constexpr (C::kMinus) {
     float minimum[4];
-    multiply(minimum,
-             {rows[0].minimum[0], rows[1].minimum[0], rows[0].minimum[1], rows[1].minimum[1]},
-             sums.x, sums.y);
+    std::uint32_t low[2], high[2];
+    C::minima(rows[0], low);
+    C::minima(rows[1], high);
+    multiply(minimum, {low[0], high[0], low[1], high[1]}, sums.x, sums.y);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       term[i] = fmaf(-static_cast<float>(kSumValues) * C::minus(rows[i / 2]), minimum[i], term[i]);

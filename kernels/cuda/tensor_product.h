@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #include "kernels/cuda/columns.h"
@@ -57,6 +59,15 @@ inline constexpr std::int32_t kMaxOwnSplit = 8192;
 
 /// Shared memory that a block must be able to have, bytes, for any of this.
 inline constexpr std::uint64_t kTensorShared = 165000;
+/// What the system keeps of every block's shared memory, bytes: what a kernel takes begins behind
+/// it. That kernels know it saves an addition for every look into a table.
+inline constexpr std::uint64_t kReservedShared = 1024;
+
+/// Whether a device can do any of this.
+inline bool has_tensor_units(const cudaDeviceProp& device) {
+  return device.major >= 8 && device.sharedMemPerBlockOptin >= kTensorShared &&
+         device.reservedSharedMemPerBlock == kReservedShared;
+}
 
 /// Whether products with the weight can go through the matrix units of any device.
 bool suits_tensor_units(const Weight& weight);

@@ -58,73 +58,93 @@ constexpr int field_offset(int f) {
 }
 
 template <class C>
-inline constexpr int kStageBytes = (field_offset<C>(C::kFields) + 127) / 128 * 128;
+inline constexpr int kStageBytes = (field_offset<C>(C::kFields) + 63) / 64 * 64;
 
-/// The rows of a tile: where the lane's piece of each field's first block is.
-template <class C>
+/// Whether one copy by a warp brings a field of two tiles.
+template <class C, int kField>
+inline constexpr bool kSmallField = C::bytes(kField) <= 16;
+
+/// The rows of kTiles tiles: where the lane's piece of each field's first block is. Of small fields
+/// half the lanes have the pieces of the second tile.
+template <class C, int kTiles = 1>
 struct TileSource {
-  const std::uint8_t* field[C::kFields];
+  static_assert(kTiles <= 2);
+  const std::uint8_t* field[kTiles][C::kFields];
 
   template <int kField>
-  __device__ __forceinline__ void open_field(const std::uint8_t* plane, std::int64_t first,
-                                             int stride, int lane) {
+  __device__ __forceinline__ void open_field(int tile, const std::uint8_t* plane,
+                                             std::int64_t first, int stride, int lane) {
     constexpr int kBytes = C::bytes(kField);
-    constexpr int kPieces = kBytes >= 16 ? kBytes / 16 : 1;
-    field[kField] = plane + (first + lane / kPieces * stride) * kBytes + lane % kPieces * 16;
+    if constexpr (kSmallField<C, kField>) {
+      if (tile != 0 && lane / kTileRows != tile) return;
+      field[0][kField] = plane + (first + lane % kTileRows * stride) * kBytes;
+    } else {
+      constexpr int kPieces = kBytes / 16;
+      field[tile][kField] =
+          plane + (first + lane / kPieces * stride) * kBytes + lane % kPieces * 16;
+    }
   }
-  /// `first` is the number of the first row's first block; rows have `stride` blocks.
-  __device__ __forceinline__ void open(const Planes& planes, std::int64_t first, int stride,
-                                       int lane) {
-    open_field<0>(planes.plane[0], first, stride, lane);
-    if constexpr (C::kFields > 1) open_field<1>(planes.plane[1], first, stride, lane);
-    if constexpr (C::kFields > 2) open_field<2>(planes.plane[2], first, stride, lane);
-    if constexpr (C::kFields > 3) open_field<3>(planes.plane[3], first, stride, lane);
+  /// `first` is the number of the tile's first row's first block; rows have `stride` blocks. Tiles
+  /// are opened in order.
+  __device__ __forceinline__ void open(int tile, const Planes& planes, std::int64_t first,
+                                       int stride, int lane) {
+    open_field<0>(tile, planes.plane[0], first, stride, lane);
+    if constexpr (C::kFields > 1) open_field<1>(tile, planes.plane[1], first, stride, lane);
+    if constexpr (C::kFields > 2) open_field<2>(tile, planes.plane[2], first, stride, lane);
+    if constexpr (C::kFields > 3) open_field<3>(tile, planes.plane[3], first, stride, lane);
   }
-  /// The tile that lies `n` rows of `stride` blocks further on.
+  /// The tiles that lie `n` rows of `stride` blocks further on.
   __device__ __forceinline__ TileSource rows_on(int n, int stride) const {
     TileSource other;
 #pragma unroll
-    for (int f = 0; f < C::kFields; ++f) {
-      other.field[f] = field[f] + static_cast<std::int64_t>(n) * (stride * C::bytes(f));
+    for (int k = 0; k < kTiles; ++k) {
+#pragma unroll
+      for (int f = 0; f < C::kFields; ++f) {
+        other.field[k][f] = field[k][f] + static_cast<std::int64_t>(n) * (stride * C::bytes(f));
+      }
     }
     return other;
   }
 };
 
 /// Starts copying one field of block b of every row; rows have `stride` blocks.
-template <class C, int kField>
-__device__ __forceinline__ void issue_field(const TileSource<C>& source, int b, int stride,
+template <class C, int kField, int kTiles>
+__device__ __forceinline__ void issue_field(const TileSource<C, kTiles>& source, int b, int stride,
                                             std::uint8_t* stage, int lane) {
   constexpr int kBytes = C::bytes(kField);
   std::uint8_t* const to = stage + field_offset<C>(kField);
-  const std::uint8_t* const from = source.field[kField] + b * kBytes;
-  if constexpr (kBytes >= 16) {
+  if constexpr (kSmallField<C, kField>) {
+    const std::uint8_t* const from = source.field[0][kField] + b * kBytes;
+    const int tile = kTiles == 2 ? lane / kTileRows : 0, row = lane % kTileRows;
+    std::uint8_t* const place = to + tile * kStageBytes<C> + row * staged_field_bytes(kBytes);
+    if (kTiles == 1 && lane >= kTileRows) return;
+    if constexpr (kBytes == 2) {
+      copy_async<4>(place, reinterpret_cast<const std::uint8_t*>(
+                               reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{3}));
+    } else {
+      copy_async<kBytes>(place, from);
+    }
+  } else {
     constexpr int kPieces = kBytes / 16;  // of a row; a power of two
     constexpr int kAll = kTileRows * kPieces;
     const int row = lane / kPieces, piece = lane % kPieces;
     const int step = stride * (32 / kPieces * kBytes);
 #pragma unroll
-    for (int at = 0; at < kAll; at += 32) {
-      const int r = row + at / kPieces;
-      if (kAll >= 32 || lane < kAll) {
-        copy_async<16>(to + (r * kPieces + C::swizzle(kField, r, piece)) * 16,
+    for (int k = 0; k < kTiles; ++k) {
+      const std::uint8_t* const from = source.field[k][kField] + b * kBytes;
+#pragma unroll
+      for (int at = 0; at < kAll; at += 32) {
+        const int r = row + at / kPieces;
+        copy_async<16>(to + k * kStageBytes<C> + (r * kPieces + C::swizzle(kField, r, piece)) * 16,
                        from + at / 32 * step);
       }
-    }
-  } else if (lane < kTileRows) {
-    if constexpr (kBytes == 2) {
-      copy_async<4>(to + lane * 4,
-                    reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(from) &
-                                                          ~std::uintptr_t{3}));
-    } else {
-      copy_async<kBytes>(to + lane * kBytes, from);
     }
   }
 }
 
-/// Starts copying a stage: block b of the tile's rows.
-template <class C>
-__device__ __forceinline__ void issue_stage(const TileSource<C>& source, int b, int stride,
+/// Starts copying a stage of every tile, one behind the other: block b of their rows.
+template <class C, int kTiles>
+__device__ __forceinline__ void issue_stage(const TileSource<C, kTiles>& source, int b, int stride,
                                             std::uint8_t* stage, int lane) {
   issue_field<C, 0>(source, b, stride, stage, lane);
   if constexpr (C::kFields > 1) issue_field<C, 1>(source, b, stride, stage, lane);

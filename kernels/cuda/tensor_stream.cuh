@@ -26,7 +26,7 @@ struct Stream {
   static constexpr int kSumBytes = kStagesColumns && C::kMinus ? kSets * 8 * 32 : 0;
   static constexpr int kStage = kTiles * kStageBytes<C> + kColumnBytes + kSumBytes;
   static constexpr int kDepth = [] {
-    const int wanted = 8704 / kStage;
+    const int wanted = (C::kTables ? 4608 : 8704) / kStage;  // beside the tables
     return wanted < 2 ? 2 : wanted > 6 ? 6 : wanted;
   }();
 };
@@ -70,7 +70,8 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
                              int block_index, std::uint8_t* memory) {
   using S = Stream<C, kTiles, kSets, kOwn, kHeld>;
   constexpr int kTermStages = kTermValues / C::kBlock;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+  const int warp = known_alike(static_cast<int>(threadIdx.x) / kWarp);
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int n_warps = blockDim.x / kWarp;
   const int n_slices = shape.n_slices, groups = n_warps / n_slices;
   const int slice = warp % n_slices, own = warp / n_slices;
@@ -106,7 +107,7 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   // What is asked for next.
   int next_item = block_index, next_block = begin * kTermStages, next_slot = 0;
   bool next_there = false;
-  TileSource<C> next[kTiles];
+  TileSource<C, kTiles> next;
   const auto open_next = [&] {
     const Tile tile = find(next_item);
     next_there = tile.part >= 0;
@@ -114,9 +115,9 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
     const TensorPart& part = p.parts[tile.part];
 #pragma unroll
     for (int k = 0; k < kTiles; ++k) {
-      next[k].open(k == 1 && p.gated ? part.b : part.a,
-                   (static_cast<std::int64_t>(matrix) * part.n_out + tile.row[k]) * row_blocks,
-                   row_blocks, lane);
+      next.open(k, k == 1 && p.gated ? part.b : part.a,
+                (static_cast<std::int64_t>(matrix) * part.n_out + tile.row[k]) * row_blocks,
+                row_blocks, lane);
     }
   };
   int n_columns = 0;
@@ -150,10 +151,7 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   const auto issue = [&] {
     if (next_there) {
       std::uint8_t* const stage = ring + next_slot * S::kStage;
-#pragma unroll
-      for (int k = 0; k < kTiles; ++k) {
-        issue_stage<C>(next[k], next_block, row_blocks, stage + k * kStageBytes<C>, lane);
-      }
+      issue_stage(next, next_block, row_blocks, stage, lane);
       issue_columns(stage + kTiles * kStageBytes<C>);
     }
     commit_copies();
@@ -247,7 +245,9 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   }
   __syncthreads();
 
-  const std::uint32_t tables = tables_of_lane(memory);
+  Tables tables;
+  if constexpr (C::kTables) tables = tables_at(memory);
+  const float second = second_column(per_vector);
   // Where the lane's column is, if not in the stages.
   const bool there = g < n_columns;
   const uint4* x = reinterpret_cast<const uint4*>(values + (there ? g : 0) * p.n_in) + t;
@@ -275,7 +275,7 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
     float sum[kTiles][kSets][4] = {};
     for (int b = begin; b < end; ++b) {
       typename C::Row rows[kTiles][2];
-      float term[kTiles][kSets][4] = {};
+      Term<C> terms[kTiles][kSets];
       const std::uint8_t* stage = nullptr;
 #pragma unroll 1
       for (int q = 0; q < kTermStages; ++q) {
@@ -310,10 +310,9 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
           }
 #pragma unroll
           for (int k = 0; k < kTiles; ++k) {
-            std::uint32_t a0[4], a1[4];
-            operands<C>(rows[k], o, tables, a0, a1);
+            const Operands<C> weights(rows[k], o, tables);
 #pragma unroll
-            for (int s = 0; s < kSets; ++s) add_octet<C>(rows[k], o, a0, a1, value[s], term[k][s]);
+            for (int s = 0; s < kSets; ++s) terms[k][s].add_octet(rows[k], o, weights, value[s]);
           }
         }
       }
@@ -331,13 +330,13 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
         }
 #pragma unroll
         for (int k = 0; k < kTiles; ++k) {
-          finish_term<C>(rows[k], value, term[k][s]);
+          float term[4];
+          finish_term<C>(rows[k], value, second, terms[k][s], term);
           if (n_slices == 1) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) sum[k][s][i] += term[k][s][i];
+            for (int i = 0; i < 4; ++i) sum[k][s][i] += term[i];
           } else if (t < lanes) {
-            *place_of(turn, b, k, s) =
-                make_float4(term[k][s][0], term[k][s][1], term[k][s][2], term[k][s][3]);
+            *place_of(turn, b, k, s) = make_float4(term[0], term[1], term[2], term[3]);
           }
         }
       }

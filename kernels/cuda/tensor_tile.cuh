@@ -60,12 +60,12 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
   const int per_vector = p.columns.per_vector;
   const int row_blocks = p.n_in / C::kBlock, n_steps = p.n_in / kStepValues;
   const TensorPart& part = *job.part;
-  TileSource<C> source[2];
+  TileSource<C, 2> source;
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    source[k].open(k == 1 && p.gated ? part.b : part.a,
-                   (static_cast<std::int64_t>(job.matrix) * part.n_out + job.row[k]) * row_blocks,
-                   row_blocks, lane);
+    source.open(k, k == 1 && p.gated ? part.b : part.a,
+                (static_cast<std::int64_t>(job.matrix) * part.n_out + job.row[k]) * row_blocks,
+                row_blocks, lane);
   }
   // The thread's pieces of columns: 16 bytes of two columns. What lies past the last column repeats
   // it and is not stored.
@@ -98,11 +98,7 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
       const int b = step / kSteps;
       if (step % kSteps == 0) {
         if (job.active) {
-#pragma unroll
-          for (int k = 0; k < 2; ++k) {
-            issue_stage<C>(source[k], b, row_blocks, ring + (b % kStages * 2 + k) * kStageBytes<C>,
-                           lane);
-          }
+          issue_stage(source, b, row_blocks, ring + b % kStages * 2 * kStageBytes<C>, lane);
         }
         if constexpr (C::kMinus) {
           if (sums_from != nullptr) {
@@ -118,11 +114,13 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
 #pragma unroll
   for (int i = 0; i < kLookAhead; ++i) issue(i);
 
-  const std::uint32_t tables = tables_of_lane(memory);
+  Tables tables;
+  if constexpr (C::kTables) tables = tables_at(memory);
+  const float second = second_column(per_vector);
   float sum[2][kSets][4] = {};
   for (int b = 0; b < p.n_in / kTermValues; ++b) {
     typename C::Row rows[2][2];
-    float term[2][kSets][4] = {};
+    Term<C> terms[2][kSets];
     // Unrolled as far as a stage goes: then its octets have numbers that the compiler knows.
 #pragma unroll(kSteps)
     for (int q = 0; q < kTermSteps; ++q) {
@@ -145,14 +143,12 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int o = 2 * (q % kSteps) + half;
-        std::uint32_t a0[2][4], a1[2][4];
-#pragma unroll
-        for (int k = 0; k < 2; ++k) operands<C>(rows[k], o, tables, a0[k], a1[k]);
+        const Operands<C> weights[2] = {{rows[0], o, tables}, {rows[1], o, tables}};
 #pragma unroll
         for (int s = 0; s < kSets; ++s) {
           const auto value = staged<uint4>(x + (half * kTileColumns + 8 * s) * 64);
 #pragma unroll
-          for (int k = 0; k < 2; ++k) add_octet<C>(rows[k], o, a0[k], a1[k], value, term[k][s]);
+          for (int k = 0; k < 2; ++k) terms[k][s].add_octet(rows[k], o, weights[k], value);
         }
       }
     }
@@ -166,9 +162,10 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
       }
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        finish_term<C>(rows[k], value, term[k][s]);
+        float term[4];
+        finish_term<C>(rows[k], value, second, terms[k][s], term);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sum[k][s][i] += term[k][s][i];
+        for (int i = 0; i < 4; ++i) sum[k][s][i] += term[i];
       }
     }
   }

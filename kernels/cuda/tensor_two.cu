@@ -8,7 +8,7 @@ cudaError_t tensor_products(const Launch& launch, const TensorProduct& f16,
   using Second = TensorCodec<DType::q8_0>;
   const auto kernel = two_streams_kernel<First, Second>;
   const int threads = Stream<First, 1, 1, true>::kThreads;
-  const auto resident = resident_blocks(launch, kernel, threads);
+  const auto resident = resident_blocks(launch, kernel);
   const auto bytes_of = [](const TensorProduct& p, DType type) {
     double bytes = 0;
     for (std::int32_t i = 0; i < p.n_parts; ++i) {

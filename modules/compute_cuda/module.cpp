@@ -299,7 +299,7 @@ class ComputeCuda final : public Compute {
     n_sms_ = properties.multiProcessorCount;
     largest_shared_ = properties.sharedMemPerBlockOptin;
     clusters_ = properties.major >= 9;
-    tensor_units_ = properties.major >= 8 && largest_shared_ >= kTensorShared;
+    tensor_units_ = has_tensor_units(properties);
     early_start_ = settings_.early_start && properties.major >= 9;
     // Blocks of a step go before those of a plan beside it.
     int least = 0, greatest = 0;

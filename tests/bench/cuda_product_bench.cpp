@@ -49,7 +49,7 @@ struct Bench {
     std::printf("%s, %d multiprocessors\n", properties.name, properties.multiProcessorCount);
     launch.n_sms = properties.multiProcessorCount;
     launch.largest_shared = properties.sharedMemPerBlockOptin;
-    launch.tensor_units = properties.major >= 8 && launch.largest_shared >= kTensorShared;
+    launch.tensor_units = has_tensor_units(properties);
     launch.early_start = properties.major >= 9;
     check(cudaStreamCreateWithFlags(&launch.stream, cudaStreamNonBlocking));
     std::byte* grid = nullptr;

@@ -66,7 +66,7 @@ class TestDevice {
     require_ok(cudaGetDeviceProperties(&properties, 0));
     launch_.n_sms = properties.multiProcessorCount;
     launch_.largest_shared = properties.sharedMemPerBlockOptin;
-    launch_.tensor_units = properties.major >= 8 && launch_.largest_shared >= cuda::kTensorShared;
+    launch_.tensor_units = cuda::has_tensor_units(properties);
     launch_.early_start = properties.major >= 9;
     launch_.grid_iq2 = grid_.get();
     require_ok(cudaStreamCreateWithFlags(&launch_.stream, cudaStreamNonBlocking));

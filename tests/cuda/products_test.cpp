@@ -307,18 +307,45 @@ BOOST_AUTO_TEST_CASE(an_exact_product_is_exact_in_fast_mode) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_nan_activation_gives_nan_in_its_row_only) {
-  const RandomWeight stored(DType::q8_0, 64, 512, 1);
+void check_not_finite(DType type, float value) {
+  const RandomWeight stored(type, 64, 512, 1);
   const DeviceWeight weight(device(), stored.weight);
   for (const std::int32_t rows : {1, 2, 20, 40}) {
     std::vector<float> x = activations(rows, 512, 2);
-    x[static_cast<std::size_t>((rows - 1) * 512 + 77)] = std::numeric_limits<float>::quiet_NaN();
+    x[static_cast<std::size_t>((rows - 1) * 512 + 77)] = value;
     const DeviceArray<float> device_x(x);
-    DeviceArray<float> y(static_cast<std::size_t>(rows) * 64);
-    run_matmul({{&weight, &y}}, device_x.get(), rows, rows, 1, Precision::exact);
-    const std::vector<float> got = y.values();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      BOOST_REQUIRE_EQUAL(std::isnan(got[i]), i >= static_cast<std::size_t>(rows - 1) * 64);
+    for (const Precision precision : {Precision::exact, Precision::fast}) {
+      DeviceArray<float> y(static_cast<std::size_t>(rows) * 64);
+      run_matmul({{&weight, &y}}, device_x.get(), rows, rows, 1, precision);
+      const std::vector<float> got = y.values();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        BOOST_REQUIRE_EQUAL(!std::isfinite(got[i]), i >= static_cast<std::size_t>(rows - 1) * 64);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_activation_that_is_not_finite_shows_in_its_row_only) {
+  for (const DType type : {DType::q8_0, DType::iq2_xxs, DType::q2_k}) {
+    check_not_finite(type, std::numeric_limits<float>::quiet_NaN());
+  }
+  check_not_finite(DType::q2_k, std::numeric_limits<float>::infinity());
+}
+
+BOOST_AUTO_TEST_CASE(small_values_beside_a_large_one_count) {
+  // One value a thousand times the others, and one that just fits the integers of a Q2_K column.
+  for (const DType type : {DType::q8_0, DType::iq2_xxs, DType::q2_k}) {
+    const RandomWeight stored(type, 64, 512, 3);
+    const DeviceWeight weight(device(), stored.weight);
+    std::vector<float> x = activations(2, 512, 4);
+    x[77] = 1000 * x[78];
+    x[512 + 5] = std::nextafter(std::ldexp(1.0f, 10), 0.0f);
+    const DeviceArray<float> device_x(x);
+    for (const Precision precision : {Precision::exact, Precision::fast}) {
+      DeviceArray<float> y(128);
+      run_matmul({{&weight, &y}}, device_x.get(), 2, 2, 1, precision);
+      check_values(stored, x, y.values(), 2, 1, precision,
+                   std::string(dtype_traits(type)->name) + " one large value");
     }
   }
 }
