@@ -168,7 +168,6 @@ Result<std::int32_t> Engine::open_sequence() {
                       shape_.max_sequences);
   }
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());
-  if (swapping_ && observer_) observer_->sequence_opens(sequence);
   if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
   if (remembering_) EBB_TRY(remembering_->open_sequence(sequence));
   *free = 0;
@@ -178,7 +177,6 @@ Result<std::int32_t> Engine::open_sequence() {
 void Engine::close_sequence(std::int32_t sequence) {
   if (swapping_) {
     (void)swap_counters();  // a fault of the device is reported by the next step
-    if (observer_) observer_->sequence_closes(sequence);
     swapping_->close_sequence(sequence);
   }
   if (remembering_) (void)remembering_->close_sequence(sequence);
@@ -249,12 +247,7 @@ Status Engine::step(std::span<const StepRow> rows) {
     EBB_ASSIGN(forecasts, remembering_->begin_step({pos, seq, out_row, n_rows, n_out_}, keep));
   }
   if (swapping_) {
-    const auto n = static_cast<std::size_t>(n_rows);
-    for (const Forecast& forecast : forecasts) {
-      if (observer_) observer_->scored(forecast);
-      swapping_->scored(forecast);
-    }
-    if (observer_) observer_->step_begins({pos, n}, {seq, n});
+    for (const Forecast& forecast : forecasts) swapping_->scored(forecast);
     swapping_->begin_step(pos, seq, n_rows);
   }
   EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
@@ -308,7 +301,6 @@ Result<std::int32_t> Engine::argmax(std::int32_t i) {
 Result<std::span<const SwapCounters>> Engine::swap_counters() {
   if (!swapping_) return std::span<const SwapCounters>();
   EBB_TRY(compute_->wait());
-  if (observer_) observer_->settles();
   swapping_->settle();
   return swapping_->counters();
 }

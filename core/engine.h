@@ -35,22 +35,6 @@ struct StepRow {
   bool wants_logits = false;
 };
 
-/// Hears what the engine tells its swap module, just before: told the same again, with the same
-/// selections, the same module decides the same. In each call, the log of the step before can be
-/// read (Staging::log). Thread: [decode]
-class SwapObserver {
- public:
-  virtual ~SwapObserver() = default;
-  virtual void sequence_opens(std::int32_t sequence) noexcept = 0;
-  /// All steps are settled.
-  virtual void sequence_closes(std::int32_t sequence) noexcept = 0;
-  /// By row, as in StepView.
-  virtual void step_begins(std::span<const std::int32_t> pos,
-                           std::span<const std::int32_t> seq) noexcept = 0;
-  virtual void scored(const Forecast& forecast) noexcept = 0;
-  virtual void settles() noexcept = 0;
-};
-
 /// A manifest's modules, wired, with memory for max_sequences sequences. A step feeds one token to
 /// each of its rows and is planned once: then it runs without allocation. Several engines may live
 /// in one process. Thread: the constructing thread is [startup] and [decode]; every member is
@@ -110,8 +94,10 @@ class Engine {
   Status read(void* target, const void* source, std::uint64_t bytes) {
     return compute_->read(target, source, bytes);
   }
-  /// From now on; nullptr for nobody. Not owned.
-  void observe_swap(SwapObserver* observer) { observer_ = observer; }
+  /// From now on the engine tells `swap` what it told its swap module, or whoever was put before
+  /// it: that one is returned, to hand everything on to. Not owned; where nothing is swapped, of no
+  /// effect.
+  Swap* put_before_swap(Swap* swap) { return swapping_ ? std::exchange(swapping_, swap) : nullptr; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
   Result<std::span<const SwapCounters>> swap_counters();
   /// Bytes of compute memory by part: of the session's one allocation, then of what else was taken.
@@ -147,10 +133,9 @@ class Engine {
   std::vector<ModulePtr<Scorer>> scorers_;
   ModulePtr<Memory> memory_;
 
-  Swap* swapping_ = nullptr;       // swap_, if it has anything to do
+  Swap* swapping_ = nullptr;       // swap_, if it has anything to do, or who stands before it
   Memory* remembering_ = nullptr;  // memory_, likewise
   std::vector<std::int32_t> kept_layers_;
-  SwapObserver* observer_ = nullptr;
   SessionShape shape_;
   ModelShape model_;
   std::vector<std::pair<std::string, std::uint64_t>> parts_;

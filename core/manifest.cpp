@@ -212,14 +212,6 @@ Status Manifest::read() {
   modules_folder_ = modules->get_path("path");
   finish(*modules);
 
-  const auto sampling = options("sampling");
-  sampling_.temperature = sampling->get_float("temperature", 0, 0, 100);
-  sampling_.top_p = sampling->get_float("top_p", 1, 0, 1);
-  sampling_.top_k = static_cast<std::int32_t>(sampling->get_int("top_k", 0, 0, 1 << 24));
-  sampling_.seed = static_cast<std::uint64_t>(
-      sampling->get_int("seed", static_cast<std::int64_t>(engine_.seed), 0, INT64_MAX));
-  finish(*sampling);
-
   if (mistakes.empty()) return ok_status();
   return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(mistakes, "\n"))};
 }

@@ -136,7 +136,7 @@ std::vector<Job> make_jobs(const AbSide& side, const Engine& engine, const Batch
                            std::int64_t max_tokens, std::vector<AbRefusal>& refusals) {
   GenerationSettings defaults;
   defaults.max_tokens = max_tokens;
-  defaults.sampling = side.manifest.sampling();
+  defaults.sampling = side.sampling;
   std::vector<Job> jobs;
   for (const Batch::Line& line : batch.lines()) {
     Result<Request> request = parse_request(line.text, defaults);

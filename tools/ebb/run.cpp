@@ -201,7 +201,7 @@ Result<int> run(const RunArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   GenerationSettings defaults;
   defaults.max_tokens = args.max_tokens;
-  defaults.sampling = manifest.sampling();
+  EBB_ASSIGN(defaults.sampling, SamplingSettings::read(manifest));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
   EBB_TRY(

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "core/text.h"
+#include "tools/ebb/sampler.h"
 
 namespace ebb::cli {
 
@@ -67,7 +68,9 @@ void LogGate::release() {
 }
 
 Result<Manifest> load_manifest(const SessionArgs& args) {
-  return Manifest::load(args.manifest, args.set);
+  EBB_ASSIGN(Manifest manifest, Manifest::load(args.manifest, args.set));
+  EBB_TRY(SamplingSettings::read(manifest));  // a mistake is one where nothing is drawn too
+  return manifest;
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
