@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,8 +34,9 @@ struct StepRow {
   bool wants_logits = false;
 };
 
-/// A manifest's modules, wired, with memory for max_sequences sequences. A step feeds one token to
-/// each of its rows and is planned once: then it runs without allocation. Several engines may live
+/// A manifest's modules, wired, with memory for the sequences of [engine] max_sequences and
+/// prefix_sequences. A step feeds one token to each of its rows and is planned once: then it runs
+/// without allocation. Several engines may live
 /// in one process. Thread: the constructing thread is [startup] and [decode]; every member is
 /// called from it.
 class Engine {
@@ -48,7 +48,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// An empty sequence, or out_of_memory if max_sequences are open.
+  /// An empty sequence, or out_of_memory if session().max_sequences are open.
   Result<std::int32_t> open_sequence();
   void close_sequence(std::int32_t sequence);
   /// Tokens fed so far.
@@ -63,14 +63,10 @@ class Engine {
   Result<std::span<const float>> logits(std::int32_t i);
   Result<std::int32_t> argmax(std::int32_t i);
 
-  /// Feeds `tokens` in steps of up to max_rows(); logits(0) are then those of the last token.
-  /// `progress`, if set, hears the tokens fed after every step, and stops the feeding by false
-  /// (then the call returns false).
-  Result<bool> prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
-                       const std::function<bool(std::int64_t)>& progress = nullptr);
-
   /// Makes an empty sequence hold n_tokens whose state is random: see Attention::fill.
   Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed);
+  /// Makes an empty sequence hold what `from` holds, as if the same tokens had been fed to it.
+  Status copy(std::int32_t from, std::int32_t to);
 
   const SessionShape& session() const { return shape_; }
   ModelShape model() const { return model_; }
@@ -116,6 +112,7 @@ class Engine {
   StepView carve_step(Arena& arena) const;
   /// The smallest plan for so many rows, or so many rows whose logits are wanted.
   PlanId plan_for(std::int32_t n_rows) const;
+  Status check_empty(std::int32_t sequence) const;
   template <class Interface>
   Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules,
               std::size_t i = 0);
@@ -144,8 +141,7 @@ class Engine {
   std::vector<Plan> plans_;              // ascending by rows
   std::vector<std::int64_t> length_;     // by sequence; -1 closed
   std::vector<float> logits_;            // read-back of one row
-  std::vector<StepRow> prefill_rows_;
-  std::int32_t n_out_ = 0;  // of the last step
+  std::int32_t n_out_ = 0;               // of the last step
 };
 
 }  // namespace ebb

@@ -204,6 +204,8 @@ Status Manifest::read() {
   engine_.seed = static_cast<std::uint64_t>(engine->get_int("seed", 0, 0, INT64_MAX));
   engine_.max_context = engine->get_int("max_context", 8192, 1, 1 << 24);
   engine_.max_sequences = static_cast<std::int32_t>(engine->get_int("max_sequences", 1, 1, 1024));
+  engine_.prefix_sequences =
+      static_cast<std::int32_t>(engine->get_int("prefix_sequences", 0, 0, 1024));
   engine_.prefill_chunk =
       static_cast<std::int32_t>(engine->get_int("prefill_chunk", 512, 1, 65536));
   finish(*engine);

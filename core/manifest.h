@@ -14,9 +14,10 @@ namespace ebb {
 struct EngineSettings {
   std::string name;  ///< of the experiment, for results
   std::uint64_t seed = 0;
-  std::int64_t max_context = 0;    ///< tokens per sequence
-  std::int32_t max_sequences = 0;  ///< decoded together
-  std::int32_t prefill_chunk = 0;  ///< tokens per prefill step
+  std::int64_t max_context = 0;       ///< tokens per sequence
+  std::int32_t max_sequences = 0;     ///< decoded together
+  std::int32_t prefix_sequences = 0;  ///< beside them, to be copied from
+  std::int32_t prefill_chunk = 0;     ///< tokens per prefill step
 };
 
 /// Which module a section names, and where that was said.

@@ -51,6 +51,7 @@ BOOST_FIXTURE_TEST_CASE(a_minimal_manifest_has_the_documented_defaults, Folder) 
   BOOST_TEST(manifest.engine().seed == 0u);
   BOOST_TEST(manifest.engine().max_context == 8192);
   BOOST_TEST(manifest.engine().max_sequences == 1);
+  BOOST_TEST(manifest.engine().prefix_sequences == 0);
   BOOST_TEST(manifest.engine().prefill_chunk == 512);
   BOOST_TEST(manifest.modules_folder() == "");
   BOOST_TEST(manifest.module("tokenizer") == nullptr);
@@ -68,6 +69,7 @@ name = "trial"
 seed = 7
 max_context = 16777216
 max_sequences = 1024
+prefix_sequences = 1023
 prefill_chunk = 65536
 [modules]
 path = "plug/ins"
@@ -77,6 +79,7 @@ path = "plug/ins"
   BOOST_TEST(manifest.engine().seed == 7u);
   BOOST_TEST(manifest.engine().max_context == 1 << 24);
   BOOST_TEST(manifest.engine().max_sequences == 1024);
+  BOOST_TEST(manifest.engine().prefix_sequences == 1023);
   BOOST_TEST(manifest.engine().prefill_chunk == 65536);
   BOOST_TEST(manifest.modules_folder() == *this / "plug/ins");
   BOOST_TEST(manifest.module("tokenizer")->name == "tok");
@@ -168,7 +171,7 @@ BOOST_FIXTURE_TEST_CASE(unknown_sections_and_keys_are_named, Folder) {
   BOOST_TEST(fails("top.toml") == "top.toml:1:1: slots: unknown; known sections: " + known);
   BOOST_TEST(with("[engine]\nsede = 3\n") ==
              "with.toml:13:1: [engine] sede: unknown key; known: max_context, max_sequences, name, "
-             "prefill_chunk, seed");
+             "prefill_chunk, prefix_sequences, seed");
   BOOST_TEST(
       with("[engine]\nmodule = \"x\"\n").starts_with("with.toml:13:1: [engine] module: unknown"));
   write("value.toml", "engine = 3\n" + std::string(kModules));
@@ -262,7 +265,7 @@ BOOST_FIXTURE_TEST_CASE(mistakes_name_the_file_of_the_chain_they_stand_in, Folde
   BOOST_TEST(fails("top.toml") ==
              "base.toml:13:15: [engine] max_context = 0: want an integer 1..16777216\n"
              "base.toml:14:1: [engine] unknown: unknown key; known: max_context, max_sequences, "
-             "name, prefill_chunk, seed\n"
+             "name, prefill_chunk, prefix_sequences, seed\n"
              "top.toml:4:17: [engine] max_sequences = -1: want an integer 1..1024");
 }
 

@@ -122,7 +122,7 @@ Result<AbFacts> facts_of(Engine& engine, double open_seconds) {
   facts.source = engine.loader().source();
   facts.open_seconds = open_seconds;
   facts.parts = engine.parts();
-  facts.max_sequences = engine.session().max_sequences;
+  facts.max_sequences = engine.session().max_decode;
   facts.swaps = engine.swap() != nullptr;
   if (facts.swaps) facts.swap = engine.swap()->layout();
   for (const auto& [descriptor, file] : engine.modules()) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "tools/ebb/prefill.h"
 #include "tools/ebb/swap_counters.h"
 
 namespace ebb::cli {
@@ -19,7 +20,7 @@ class JobLoop {
       : engine_(engine), hooks_(hooks), start_(Clock::now()) {}
 
   Result<bool> run() {
-    const auto limit = static_cast<std::size_t>(engine_.session().max_sequences);
+    const auto limit = static_cast<std::size_t>(engine_.session().max_decode);
     for (bool has_more = true; has_more || !open_.empty();) {
       while (has_more && open_.size() < limit) {
         if (stopped()) return false;
@@ -61,7 +62,7 @@ class JobLoop {
     const MemoryCounters memory_before = memory_counters();
     const auto begin = Clock::now();
     EBB_ASSIGN(const bool is_fed,
-               engine_.prefill(sequence, job.prompt, [this, &job](std::int64_t fed) {
+               prefill(engine_, sequence, job.prompt, [this, &job](std::int64_t fed) {
                  if (hooks_.prefilled) hooks_.prefilled(job, fed);
                  return !stopped();
                }));

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, Engi
   Header header;
   header.n_layers = static_cast<std::uint32_t>(staged.n_layers);
   header.max_sequences = static_cast<std::uint32_t>(engine.session().max_sequences);
+  header.max_decode = static_cast<std::uint32_t>(engine.session().max_decode);
   header.max_rows = static_cast<std::uint32_t>(engine.session().max_rows);
   header.top_k = static_cast<std::uint32_t>(staged.top_k);
   header.ratio = static_cast<std::uint32_t>(staged.ratio);
@@ -82,6 +83,12 @@ void Recorder::begin_step(const std::int32_t* pos, const std::int32_t* seq,
     }
   }
   SwapTap::begin_step(pos, seq, n_rows);
+}
+
+void Recorder::fill(std::int32_t sequence, std::int64_t n_tokens) noexcept {
+  take_log();
+  keep(writer_.filled(sequence, n_tokens));
+  SwapTap::fill(sequence, n_tokens);
 }
 
 void Recorder::scored(const Forecast& forecast) noexcept {

@@ -31,6 +31,7 @@ class Recorder final : public SwapTap {
   void close_sequence(std::int32_t sequence) noexcept override;
   void begin_step(const std::int32_t* pos, const std::int32_t* seq,
                   std::int32_t n_rows) noexcept override;
+  void fill(std::int32_t sequence, std::int64_t n_tokens) noexcept override;
   void scored(const Forecast& forecast) noexcept override;
   void settle() noexcept override;
 
