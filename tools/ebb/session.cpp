@@ -144,6 +144,12 @@ Result<std::string> read_file(const std::string& path, std::uint64_t limit) {
   return text;
 }
 
+std::string describe_sequences(const SessionShape& session) {
+  const std::int32_t n_prefixes = session.max_sequences - session.max_decode;
+  return fmt::format("{} sequence{}{}", session.max_decode, session.max_decode == 1 ? "" : "s",
+                     n_prefixes == 0 ? "" : fmt::format(" and {} for prefixes", n_prefixes));
+}
+
 std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
