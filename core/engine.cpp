@@ -20,9 +20,10 @@ Engine::Engine(const Manifest& manifest, const EngineOptions& options)
     : host_(options.log, manifest.engine().seed, options.rehearsal) {
   const EngineSettings& settings = manifest.engine();
   shape_.max_context = settings.max_context;
-  shape_.max_sequences = settings.max_sequences;
-  shape_.max_rows = std::max(settings.prefill_chunk, settings.max_sequences);
-  shape_.max_out = options.all_logits ? shape_.max_rows : settings.max_sequences;
+  shape_.max_sequences = settings.max_sequences + settings.prefix_sequences;
+  shape_.max_decode = settings.max_sequences;
+  shape_.max_rows = std::max(settings.prefill_chunk, shape_.max_decode);
+  shape_.max_out = options.all_logits ? shape_.max_rows : shape_.max_decode;
   kept_layers_ = options.kept_layers;
   length_.assign(static_cast<std::size_t>(shape_.max_sequences), -1);
 }
@@ -70,7 +71,7 @@ Status Engine::wire(const Manifest& manifest, const ModuleLoader& modules) {
   }
   // More rows than positions cannot be fed to one sequence.
   shape_.max_rows = static_cast<std::int32_t>(std::min<std::int64_t>(
-      shape_.max_rows, std::max<std::int64_t>(shape_.max_context, shape_.max_sequences)));
+      shape_.max_rows, std::max<std::int64_t>(shape_.max_context, shape_.max_decode)));
   shape_.max_out = std::min(shape_.max_out, shape_.max_rows);
   EBB_TRY(wire_memory(manifest, modules));
   if (!swap_) return ok_status();
@@ -142,10 +143,9 @@ Status Engine::plan() {
 
   step_host_.assign(static_cast<std::size_t>(2 + 5 * shape_.max_rows + shape_.max_out), 0);
   logits_.resize(static_cast<std::size_t>(model_.vocab_size));
-  prefill_rows_.reserve(static_cast<std::size_t>(shape_.max_rows));
   // Decode has a plan of its own: a backend may tune it for few rows.
-  std::vector<std::int32_t> capacities{shape_.max_sequences};
-  if (shape_.max_rows > shape_.max_sequences) capacities.push_back(shape_.max_rows);
+  std::vector<std::int32_t> capacities{shape_.max_decode};
+  if (shape_.max_rows > shape_.max_decode) capacities.push_back(shape_.max_rows);
   for (const std::int32_t capacity : capacities) {
     StepView step = step_;
     step.max_rows = capacity;
@@ -168,7 +168,6 @@ Result<std::int32_t> Engine::open_sequence() {
                       shape_.max_sequences);
   }
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());
-  if (swapping_ && observer_) observer_->sequence_opens(sequence);
   if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
   if (remembering_) EBB_TRY(remembering_->open_sequence(sequence));
   *free = 0;
@@ -178,7 +177,6 @@ Result<std::int32_t> Engine::open_sequence() {
 void Engine::close_sequence(std::int32_t sequence) {
   if (swapping_) {
     (void)swap_counters();  // a fault of the device is reported by the next step
-    if (observer_) observer_->sequence_closes(sequence);
     swapping_->close_sequence(sequence);
   }
   if (remembering_) (void)remembering_->close_sequence(sequence);
@@ -249,12 +247,7 @@ Status Engine::step(std::span<const StepRow> rows) {
     EBB_ASSIGN(forecasts, remembering_->begin_step({pos, seq, out_row, n_rows, n_out_}, keep));
   }
   if (swapping_) {
-    const auto n = static_cast<std::size_t>(n_rows);
-    for (const Forecast& forecast : forecasts) {
-      if (observer_) observer_->scored(forecast);
-      swapping_->scored(forecast);
-    }
-    if (observer_) observer_->step_begins({pos, n}, {seq, n});
+    for (const Forecast& forecast : forecasts) swapping_->scored(forecast);
     swapping_->begin_step(pos, seq, n_rows);
   }
   EBB_TRY(compute_->write(const_cast<std::int32_t*>(step_.n_rows), step_host_.data(),
@@ -272,10 +265,15 @@ PlanId Engine::plan_for(std::int32_t n_rows) const {
   return (n_rows <= plans_.front().max_rows ? plans_.front() : plans_.back()).id;
 }
 
-Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed) {
-  if (sequence < 0 || sequence >= shape_.max_sequences || length(sequence) != 0) {
-    return make_error(Errc::invalid_argument, "sequence %d is not open and empty", sequence);
+Status Engine::check_empty(std::int32_t sequence) const {
+  if (sequence >= 0 && sequence < shape_.max_sequences && length(sequence) == 0) {
+    return ok_status();
   }
+  return make_error(Errc::invalid_argument, "sequence %d is not open and empty", sequence);
+}
+
+Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed) {
+  EBB_TRY(check_empty(sequence));
   if (n_tokens < 0 || n_tokens > shape_.max_context) {
     return make_error(Errc::invalid_argument, "%lld tokens to fill in: want 0..%lld",
                       static_cast<long long>(n_tokens), static_cast<long long>(shape_.max_context));
@@ -283,6 +281,18 @@ Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t 
   EBB_TRY(attention_->fill(sequence, n_tokens, seed));
   if (swapping_) swapping_->fill(sequence, n_tokens);
   length_[static_cast<std::size_t>(sequence)] = n_tokens;
+  return ok_status();
+}
+
+Status Engine::copy(std::int32_t from, std::int32_t to) {
+  EBB_TRY(check_empty(to));
+  if (from == to || from < 0 || from >= shape_.max_sequences || length(from) < 0) {
+    return make_error(Errc::invalid_argument, "sequence %d: want another that is open", from);
+  }
+  EBB_TRY(compute_->wait());  // what lies in host memory may be copied by the host
+  EBB_TRY(attention_->copy(from, to, length(from)));
+  if (swapping_) swapping_->fill(to, length(from));
+  length_[static_cast<std::size_t>(to)] = length(from);
   return ok_status();
 }
 
@@ -308,24 +318,8 @@ Result<std::int32_t> Engine::argmax(std::int32_t i) {
 Result<std::span<const SwapCounters>> Engine::swap_counters() {
   if (!swapping_) return std::span<const SwapCounters>();
   EBB_TRY(compute_->wait());
-  if (observer_) observer_->settles();
   swapping_->settle();
   return swapping_->counters();
-}
-
-Result<bool> Engine::prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
-                             const std::function<bool(std::int64_t)>& progress) {
-  for (std::size_t fed = 0; fed < tokens.size();) {
-    const std::size_t n = std::min(tokens.size() - fed, static_cast<std::size_t>(shape_.max_rows));
-    prefill_rows_.clear();
-    for (std::size_t i = fed; i < fed + n; ++i) {
-      prefill_rows_.push_back({sequence, tokens[i], i + 1 == tokens.size()});
-    }
-    EBB_TRY(step(prefill_rows_));
-    fed += n;
-    if (progress && !progress(static_cast<std::int64_t>(fed)) && fed < tokens.size()) return false;
-  }
-  return true;
 }
 
 std::vector<std::pair<const ModuleDescriptor*, std::string>> Engine::modules() const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,24 +34,9 @@ struct StepRow {
   bool wants_logits = false;
 };
 
-/// Hears what the engine tells its swap module, just before: told the same again, with the same
-/// selections, the same module decides the same. In each call, the log of the step before can be
-/// read (Staging::log). Thread: [decode]
-class SwapObserver {
- public:
-  virtual ~SwapObserver() = default;
-  virtual void sequence_opens(std::int32_t sequence) noexcept = 0;
-  /// All steps are settled.
-  virtual void sequence_closes(std::int32_t sequence) noexcept = 0;
-  /// By row, as in StepView.
-  virtual void step_begins(std::span<const std::int32_t> pos,
-                           std::span<const std::int32_t> seq) noexcept = 0;
-  virtual void scored(const Forecast& forecast) noexcept = 0;
-  virtual void settles() noexcept = 0;
-};
-
-/// A manifest's modules, wired, with memory for max_sequences sequences. A step feeds one token to
-/// each of its rows and is planned once: then it runs without allocation. Several engines may live
+/// A manifest's modules, wired, with memory for the sequences of [engine] max_sequences and
+/// prefix_sequences. A step feeds one token to each of its rows and is planned once: then it runs
+/// without allocation. Several engines may live
 /// in one process. Thread: the constructing thread is [startup] and [decode]; every member is
 /// called from it.
 class Engine {
@@ -64,7 +48,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// An empty sequence, or out_of_memory if max_sequences are open.
+  /// An empty sequence, or out_of_memory if session().max_sequences are open.
   Result<std::int32_t> open_sequence();
   void close_sequence(std::int32_t sequence);
   /// Tokens fed so far.
@@ -79,14 +63,10 @@ class Engine {
   Result<std::span<const float>> logits(std::int32_t i);
   Result<std::int32_t> argmax(std::int32_t i);
 
-  /// Feeds `tokens` in steps of up to max_rows(); logits(0) are then those of the last token.
-  /// `progress`, if set, hears the tokens fed after every step, and stops the feeding by false
-  /// (then the call returns false).
-  Result<bool> prefill(std::int32_t sequence, std::span<const std::int32_t> tokens,
-                       const std::function<bool(std::int64_t)>& progress = nullptr);
-
   /// Makes an empty sequence hold n_tokens whose state is random: see Attention::fill.
   Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed);
+  /// Makes an empty sequence hold what `from` holds, as if the same tokens had been fed to it.
+  Status copy(std::int32_t from, std::int32_t to);
 
   const SessionShape& session() const { return shape_; }
   ModelShape model() const { return model_; }
@@ -110,8 +90,10 @@ class Engine {
   Status read(void* target, const void* source, std::uint64_t bytes) {
     return compute_->read(target, source, bytes);
   }
-  /// From now on; nullptr for nobody. Not owned.
-  void observe_swap(SwapObserver* observer) { observer_ = observer; }
+  /// From now on the engine tells `swap` what it told its swap module, or whoever was put before
+  /// it: that one is returned, to hand everything on to. Not owned; where nothing is swapped, of no
+  /// effect.
+  Swap* put_before_swap(Swap* swap) { return swapping_ ? std::exchange(swapping_, swap) : nullptr; }
   /// What swapping did so far, by layer; empty without. Waits for the last step.
   Result<std::span<const SwapCounters>> swap_counters();
   /// Bytes of compute memory by part: of the session's one allocation, then of what else was taken.
@@ -130,6 +112,7 @@ class Engine {
   StepView carve_step(Arena& arena) const;
   /// The smallest plan for so many rows, or so many rows whose logits are wanted.
   PlanId plan_for(std::int32_t n_rows) const;
+  Status check_empty(std::int32_t sequence) const;
   template <class Interface>
   Status load(ModulePtr<Interface>& part, const Manifest& manifest, const ModuleLoader& modules,
               std::size_t i = 0);
@@ -147,10 +130,9 @@ class Engine {
   std::vector<ModulePtr<Scorer>> scorers_;
   ModulePtr<Memory> memory_;
 
-  Swap* swapping_ = nullptr;       // swap_, if it has anything to do
+  Swap* swapping_ = nullptr;       // swap_, if it has anything to do, or who stands before it
   Memory* remembering_ = nullptr;  // memory_, likewise
   std::vector<std::int32_t> kept_layers_;
-  SwapObserver* observer_ = nullptr;
   SessionShape shape_;
   ModelShape model_;
   std::vector<std::pair<std::string, std::uint64_t>> parts_;
@@ -159,8 +141,7 @@ class Engine {
   std::vector<Plan> plans_;              // ascending by rows
   std::vector<std::int64_t> length_;     // by sequence; -1 closed
   std::vector<float> logits_;            // read-back of one row
-  std::vector<StepRow> prefill_rows_;
-  std::int32_t n_out_ = 0;  // of the last step
+  std::int32_t n_out_ = 0;               // of the last step
 };
 
 }  // namespace ebb

@@ -204,6 +204,8 @@ Status Manifest::read() {
   engine_.seed = static_cast<std::uint64_t>(engine->get_int("seed", 0, 0, INT64_MAX));
   engine_.max_context = engine->get_int("max_context", 8192, 1, 1 << 24);
   engine_.max_sequences = static_cast<std::int32_t>(engine->get_int("max_sequences", 1, 1, 1024));
+  engine_.prefix_sequences =
+      static_cast<std::int32_t>(engine->get_int("prefix_sequences", 0, 0, 1024));
   engine_.prefill_chunk =
       static_cast<std::int32_t>(engine->get_int("prefill_chunk", 512, 1, 65536));
   finish(*engine);
@@ -211,14 +213,6 @@ Status Manifest::read() {
   const auto modules = options("modules");
   modules_folder_ = modules->get_path("path");
   finish(*modules);
-
-  const auto sampling = options("sampling");
-  sampling_.temperature = sampling->get_float("temperature", 0, 0, 100);
-  sampling_.top_p = sampling->get_float("top_p", 1, 0, 1);
-  sampling_.top_k = static_cast<std::int32_t>(sampling->get_int("top_k", 0, 0, 1 << 24));
-  sampling_.seed = static_cast<std::uint64_t>(
-      sampling->get_int("seed", static_cast<std::int64_t>(engine_.seed), 0, INT64_MAX));
-  finish(*sampling);
 
   if (mistakes.empty()) return ok_status();
   return Error{Errc::invalid_argument, fmt::format("{}", fmt::join(mistakes, "\n"))};

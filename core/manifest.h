@@ -14,17 +14,10 @@ namespace ebb {
 struct EngineSettings {
   std::string name;  ///< of the experiment, for results
   std::uint64_t seed = 0;
-  std::int64_t max_context = 0;    ///< tokens per sequence
-  std::int32_t max_sequences = 0;  ///< decoded together
-  std::int32_t prefill_chunk = 0;  ///< tokens per prefill step
-};
-
-/// [sampling]: how the next token is chosen where a request does not say.
-struct SamplingSettings {
-  double temperature = 0;  ///< 0 is greedy: the other settings do not matter then
-  double top_p = 1;  ///< keep the most probable tokens up to this mass, at least one; 1 is off
-  std::int32_t top_k = 0;  ///< keep this many of the most probable tokens; 0 is off
-  std::uint64_t seed = 0;
+  std::int64_t max_context = 0;       ///< tokens per sequence
+  std::int32_t max_sequences = 0;     ///< decoded together
+  std::int32_t prefix_sequences = 0;  ///< beside them, to be copied from
+  std::int32_t prefill_chunk = 0;     ///< tokens per prefill step
 };
 
 /// Which module a section names, and where that was said.
@@ -36,7 +29,8 @@ struct ModuleChoice {
 };
 
 /// A manifest file with the files it extends and the overrides of the command line, merged and
-/// checked, except for the modules' own keys: create checks those, reading them from options().
+/// checked, except for the keys of modules and of [sampling]: who takes those reads them from
+/// options() and checks them.
 /// Merging goes table by table, key by key; lists are replaced, and a section that names another
 /// module starts afresh. Every value remembers the file that spells it: messages name that file,
 /// and relative paths start from its folder (those of --set from the current one). Thread:
@@ -52,7 +46,6 @@ class Manifest {
                                const std::vector<std::string>& overrides = {}) noexcept;
 
   const EngineSettings& engine() const { return engine_; }
-  const SamplingSettings& sampling() const { return sampling_; }
   /// [modules] path, or "" if the manifest leaves it to the program.
   const std::string& modules_folder() const { return modules_folder_; }
 
@@ -77,7 +70,6 @@ class Manifest {
   std::string path_;
   std::shared_ptr<Tree> tree_;
   EngineSettings engine_;
-  SamplingSettings sampling_;
   std::string modules_folder_;
   std::vector<ModuleChoice> modules_;
 };

@@ -3,7 +3,7 @@
 # It takes less than five minutes.
 #
 #   tools/test_gpu.sh [BUILD]      BUILD: a build folder with ebb, its modules, oracle_check and
-#                                  endurance_check (default: build/cuda)
+#                                  its checks (default: build/cuda)
 #
 # First the kernels against double precision (cuda_*_test), then whole models.
 #
@@ -15,7 +15,7 @@ if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "SKIPPED: no CUDA device here; nothing of compute_cuda was tested" >&2
   exit 77
 fi
-for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check; do
+for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check tests/copy_check; do
   if [ ! -e "$build/bin/$file" ]; then
     echo "test_gpu.sh: no $build/bin/$file: cmake --preset cuda && cmake --build --preset cuda" >&2
     exit 2
@@ -31,6 +31,7 @@ for model in tests/data/models/*.gguf config/demo/*.gguf; do
   "$build/bin/tests/oracle_check" tests/data/vectors "$model" --set compute.module=compute_cuda ||
     failed=1
 done
+"$build/bin/tests/copy_check" --set compute.module=compute_cuda || failed=1
 cd tests/program || exit 2
 EBB_PROGRAM=$build/bin/ebb EBB_CHECKS=$build/bin/tests EBB_FIXTURES=$build/bin/tests/fixtures \
   python3 -B test_gpu.py -v || failed=1

@@ -59,6 +59,9 @@ class Attention : public Module {
   /// Thread: [decode]   Errors: device.
   virtual Status fill(std::int32_t sequence, std::int64_t n_tokens,
                       std::uint64_t seed) noexcept = 0;
+  /// Gives sequence `to` the state of `from`, which holds n_tokens: bit for bit what feeding them
+  /// would have left.   Thread: [decode]   Errors: device.
+  virtual Status copy(std::int32_t from, std::int32_t to, std::int64_t n_tokens) noexcept = 0;
 };
 
 }  // namespace ebb

@@ -53,6 +53,10 @@ class Compute : public Module {
   /// Compute to host memory, after every run so far.
   virtual Status read(void* target, const void* source, std::uint64_t bytes) noexcept = 0;
 
+  /// From allocate()d or allocate_host()ed memory to the same kind, after every run so far and
+  /// before the next. The places do not overlap.
+  virtual Status copy(void* target, const void* source, std::uint64_t bytes) noexcept = 0;
+
   /// Starts a plan; the recorder is valid until end_plan.   Thread: [startup]
   virtual Result<Ops*> begin_plan() noexcept = 0;
   virtual Result<PlanId> end_plan() noexcept = 0;

@@ -13,6 +13,7 @@ namespace ebb {
 struct SessionShape {
   std::int64_t max_context = 0;    ///< tokens per sequence
   std::int32_t max_sequences = 1;  ///< sequences that hold state at one time
+  std::int32_t max_decode = 1;     ///< of those, sequences that decode in one step
   std::int32_t max_rows = 1;       ///< rows of one step: prefill_chunk or the decode batch
   std::int32_t max_out = 1;        ///< rows of one step whose logits are wanted
   std::int32_t max_kept = 0;       ///< rows whose hidden vectors are kept for scorers

@@ -61,7 +61,7 @@ class Swap : public Module, public Staging {
   virtual Status open_sequence(std::int32_t sequence) noexcept = 0;
   /// Before begin_step(): what a sequence is likely to select from this step on (memory.h).
   virtual void scored(const Forecast& forecast) noexcept = 0;
-  /// The pool holds the chunks of n_tokens tokens that were not fed (Attention::fill).
+  /// The pool holds the chunks of n_tokens tokens that were not fed (Attention::fill and copy).
   virtual void fill(std::int32_t sequence, std::int64_t n_tokens) noexcept = 0;
   /// All steps are settled.
   virtual void close_sequence(std::int32_t sequence) noexcept = 0;

@@ -1,5 +1,7 @@
 #include "modules/attention_csa/compressor.h"
 
+#include "kernels/row_format.h"
+
 namespace ebb {
 
 Status Compressor::load(Compute& compute, const Loader& loader, std::int32_t layer,
@@ -27,6 +29,18 @@ Status Compressor::fill(RandomState& random, std::int32_t sequence) const {
   const std::int64_t values = state_values();
   EBB_TRY(random.fill(state_kv_ + sequence * values, values));
   return random.fill(state_gate_ + sequence * values, values);
+}
+
+Status Compressor::copy(Compute& compute, std::int32_t from, std::int32_t to,
+                        std::int64_t n_tokens) const {
+  const auto row_bytes = static_cast<std::uint64_t>(n_tokens / ratio_ * rows.row_bytes);
+  EBB_TRY(compute.copy(row_at(rows, to, 0), row_at(rows, from, 0), row_bytes));
+  const std::int64_t values = state_values();
+  for (float* const state : {state_kv_, state_gate_}) {
+    EBB_TRY(compute.copy(state + to * values, state + from * values,
+                         static_cast<std::uint64_t>(values) * sizeof(float)));
+  }
+  return ok_status();
 }
 
 CompressArgs Compressor::args(const StepView& step, const deepseek4::Config& config,

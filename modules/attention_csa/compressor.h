@@ -33,6 +33,8 @@ class Compressor {
   void carve(Arena& arena, const SessionShape& shape, std::int32_t ratio, std::int32_t d);
   /// A random state for one sequence. May throw std::bad_alloc.
   Status fill(RandomState& random, std::int32_t sequence) const;
+  /// Copies the state and the rows of what n_tokens tokens leave.
+  Status copy(Compute& compute, std::int32_t from, std::int32_t to, std::int64_t n_tokens) const;
   /// The op for a step, from the products of its rows with `kv` and `gate`, [rows, c * d].
   CompressArgs args(const StepView& step, const deepseek4::Config& config, const float* kv_products,
                     const float* gate_products, const Angles& angles, Rounding rounding) const;

@@ -153,7 +153,7 @@ class AttentionCsa final : public Attention {
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     const std::int64_t rows = shape.max_rows;
     top_k_ = top_k(shape);
-    max_sequences_ = shape.max_sequences;
+    max_decode_ = shape.max_decode;
     recorded_.carve(arena);
     staging_ = host_.staging();
     allowed_ = host_.memory() != nullptr ? host_.memory()->allowed() : nullptr;
@@ -287,6 +287,18 @@ class AttentionCsa final : public Attention {
     }
   }
 
+  // Rows stand where their positions say, in every sequence alike; slots are staging's own.
+  Status copy(std::int32_t from, std::int32_t to, std::int64_t n_tokens) noexcept override {
+    for (const Layer& layer : layers_) {
+      const std::int64_t n_rows = std::min(n_tokens, layer.ring.n_rows);
+      EBB_TRY(compute_.copy(row_at(layer.ring, to, 0), row_at(layer.ring, from, 0),
+                            static_cast<std::uint64_t>(n_rows * layer.ring.row_bytes)));
+      if (layer.ratio > 0) EBB_TRY(layer.chunks.copy(compute_, from, to, n_tokens));
+      if (layer.ratio == 4) EBB_TRY(layer.index.copy(compute_, from, to, n_tokens));
+    }
+    return ok_status();
+  }
+
  private:
   /// Radians per token of every rotated pair.
   std::vector<double> frequencies(const RopeScaling& scaling) const {
@@ -412,7 +424,7 @@ class AttentionCsa final : public Attention {
     select.ids = chosen.ids;
     select.count = chosen.count;
     EBB_TRY(ops.select(select));
-    if (!recorded_.empty() && step.max_rows <= max_sequences_) {
+    if (!recorded_.empty() && step.max_rows <= max_decode_) {
       EBB_TRY(recorded_.plan(ops, step, layer.ordinal, chosen.ids, chosen.count));
     }
     return selections_.plan_log(ops, step, layer.staged);
@@ -433,8 +445,8 @@ class AttentionCsa final : public Attention {
   std::int32_t top_k_ = 0;      // of the session
   Staging* staging_ = nullptr;  // of the session; nullptr: no layer is staged
   std::int32_t n_staged_ = 0;
-  std::int32_t max_sequences_ = 0;  // of the session
-  std::int64_t n_chunks_ = 0;       // of ratio 4, in max_context
+  std::int32_t max_decode_ = 0;  // of the session
+  std::int64_t n_chunks_ = 0;    // of ratio 4, in max_context
   bool keeps_queries_ = false;
   const std::uint8_t* allowed_ = nullptr;  // of the session
 

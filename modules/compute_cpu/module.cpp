@@ -157,6 +157,10 @@ class ComputeCpu final : public Compute {
     return ok_status();
   }
 
+  Status copy(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    return write(target, source, bytes);
+  }
+
   Result<Ops*> begin_plan() noexcept override {
     if (recorder_)
       return make_error(Errc::internal, "compute_cpu: a plan is being recorded already");

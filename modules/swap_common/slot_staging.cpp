@@ -42,6 +42,7 @@ Result<bool> SlotStaging::plan(const SessionShape& session, const StagedShape& s
   ratio_ = staged.ratio;
   row_bytes_ = staged.row_bytes;
   max_rows_ = session.max_rows;
+  max_decode_ = session.max_decode;
   const auto chunks = [this](std::int64_t tokens) { return (tokens + ratio_ - 1) / ratio_; };
   rules_.sink_chunks = chunks(settings_.sink_tokens);
   rules_.recent_chunks = chunks(settings_.recent_tokens);
@@ -101,7 +102,7 @@ Status SlotStaging::allocate() {
                                           layers_.size(), bytes));
   }
   const auto n = static_cast<std::int64_t>(shape_.max_sequences);
-  const std::int64_t n_logged = n * shape_.top_k;
+  const std::int64_t n_logged = std::int64_t{max_decode_} * shape_.top_k;
   // A birth, a promotion and a demanded chunk may each evict another. Two logs may be learned from
   // between two steps: of the step before, and, where a sequence is closed, of the last.
   const std::int64_t n_born = max_rows_ / ratio_ + n, n_promoted = 2 * n * settings_.max_promotions;
@@ -116,7 +117,7 @@ Status SlotStaging::allocate() {
   };
   EBB_ASSIGN(step_moves_, new_moves(2 * shape_.n_layers * (n_born + n_promoted + n_foreseen)));
   EBB_ASSIGN(layer_moves_, new_moves(2 * n_logged));
-  log_copy_.resize(static_cast<std::size_t>(shape_.n_layers * (n_logged + n)));
+  log_copy_.resize(static_cast<std::size_t>(shape_.n_layers * (n_logged + max_decode_)));
   EBB_ASSIGN(std::byte* const log,
              compute.allocate_host(log_copy_.size() * sizeof(log_copy_[0]), "the selection log"));
   log_ = reinterpret_cast<std::int32_t*>(log);

@@ -50,7 +50,7 @@ class SlotStaging : public Swap {
 
   StagingMode mode() const noexcept override { return settings_.staging; }
   StagedRows carve_layer(Arena& arena, std::int32_t layer) noexcept override;
-  std::int32_t max_log_rows() const noexcept override { return shape_.max_sequences; }
+  std::int32_t max_log_rows() const noexcept override { return max_decode_; }
   SlotMoves step_moves() const noexcept override { return step_moves_; }
   SelectionLog log(std::int32_t layer) const noexcept override { return log_at(log_, layer); }
   SlotMoves layer_moves(std::int32_t) const noexcept override { return layer_moves_; }
@@ -98,7 +98,7 @@ class SlotStaging : public Swap {
   Host& host_;
 
   SwapShape shape_;
-  std::int32_t ratio_ = 1, max_rows_ = 1;
+  std::int32_t ratio_ = 1, max_rows_ = 1, max_decode_ = 1;
   std::int64_t row_bytes_ = 0;
 
   // What the device sees.

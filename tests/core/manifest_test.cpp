@@ -51,11 +51,8 @@ BOOST_FIXTURE_TEST_CASE(a_minimal_manifest_has_the_documented_defaults, Folder) 
   BOOST_TEST(manifest.engine().seed == 0u);
   BOOST_TEST(manifest.engine().max_context == 8192);
   BOOST_TEST(manifest.engine().max_sequences == 1);
+  BOOST_TEST(manifest.engine().prefix_sequences == 0);
   BOOST_TEST(manifest.engine().prefill_chunk == 512);
-  BOOST_TEST(manifest.sampling().temperature == 0.0);
-  BOOST_TEST(manifest.sampling().top_p == 1.0);
-  BOOST_TEST(manifest.sampling().top_k == 0);
-  BOOST_TEST(manifest.sampling().seed == 0u);
   BOOST_TEST(manifest.modules_folder() == "");
   BOOST_TEST(manifest.module("tokenizer") == nullptr);
   BOOST_REQUIRE(manifest.module("comm") != nullptr);
@@ -72,24 +69,18 @@ name = "trial"
 seed = 7
 max_context = 16777216
 max_sequences = 1024
+prefix_sequences = 1023
 prefill_chunk = 65536
 [modules]
 path = "plug/ins"
-[sampling]
-temperature = 1
-top_p = 0.9
-top_k = 40
 )");
   const Manifest manifest = good("m.toml");
   BOOST_TEST(manifest.engine().name == "trial");
   BOOST_TEST(manifest.engine().seed == 7u);
   BOOST_TEST(manifest.engine().max_context == 1 << 24);
   BOOST_TEST(manifest.engine().max_sequences == 1024);
+  BOOST_TEST(manifest.engine().prefix_sequences == 1023);
   BOOST_TEST(manifest.engine().prefill_chunk == 65536);
-  BOOST_TEST(manifest.sampling().temperature == 1.0);
-  BOOST_TEST(manifest.sampling().top_p == 0.9);
-  BOOST_TEST(manifest.sampling().top_k == 40);
-  BOOST_TEST(manifest.sampling().seed == 7u);  // the engine's, unless it has its own
   BOOST_TEST(manifest.modules_folder() == *this / "plug/ins");
   BOOST_TEST(manifest.module("tokenizer")->name == "tok");
 }
@@ -180,7 +171,7 @@ BOOST_FIXTURE_TEST_CASE(unknown_sections_and_keys_are_named, Folder) {
   BOOST_TEST(fails("top.toml") == "top.toml:1:1: slots: unknown; known sections: " + known);
   BOOST_TEST(with("[engine]\nsede = 3\n") ==
              "with.toml:13:1: [engine] sede: unknown key; known: max_context, max_sequences, name, "
-             "prefill_chunk, seed");
+             "prefill_chunk, prefix_sequences, seed");
   BOOST_TEST(
       with("[engine]\nmodule = \"x\"\n").starts_with("with.toml:13:1: [engine] module: unknown"));
   write("value.toml", "engine = 3\n" + std::string(kModules));
@@ -232,22 +223,15 @@ seed = -1
 max_context = 16777217
 max_sequences = 0
 prefill_chunk = "many"
-[sampling]
-temperature = -0.5
-top_p = 1.5
-top_k = 1.0
 [tokenizer]
 [modules]
 path = 3
-)") == "with.toml:21:1: [tokenizer] module: want the name of a module, in quotes\n"
+)") == "with.toml:17:1: [tokenizer] module: want the name of a module, in quotes\n"
        "with.toml:13:8: [engine] seed = -1: want an integer, at least 0\n"
        "with.toml:14:15: [engine] max_context = 16777217: want an integer 1..16777216\n"
        "with.toml:15:17: [engine] max_sequences = 0: want an integer 1..1024\n"
        "with.toml:16:17: [engine] prefill_chunk = \"many\": want an integer 1..65536\n"
-       "with.toml:23:8: [modules] path = 3: want a file path\n"
-       "with.toml:18:15: [sampling] temperature = -0.5: want a number 0..100\n"
-       "with.toml:19:9: [sampling] top_p = 1.5: want a number 0..1\n"
-       "with.toml:20:9: [sampling] top_k = 1.0: want an integer 0..16777216");
+       "with.toml:19:8: [modules] path = 3: want a file path");
   BOOST_TEST(with("[tokenizer]\nmodule = 3\n") ==
              "with.toml:13:10: [tokenizer] module: want the name of a module, in quotes");
   BOOST_TEST(with("[tokenizer]\nmodule = \"\"\n") ==
@@ -264,7 +248,7 @@ BOOST_FIXTURE_TEST_CASE(a_file_lies_on_top_of_the_one_it_extends, Folder) {
   BOOST_TEST(manifest.engine().name == "top");
   BOOST_TEST(manifest.engine().seed == 2u);
   BOOST_TEST(manifest.engine().max_context == 4);
-  BOOST_TEST(manifest.sampling().seed == 9u);
+  BOOST_TEST(manifest.options("sampling")->get_int("seed", 0, 0, 9) == 9);
   // Paths and positions are those of the file that spells the value.
   const auto options = manifest.options("loader");
   BOOST_TEST(options->get_path("path") == *this / "base/model.gguf");
@@ -281,7 +265,7 @@ BOOST_FIXTURE_TEST_CASE(mistakes_name_the_file_of_the_chain_they_stand_in, Folde
   BOOST_TEST(fails("top.toml") ==
              "base.toml:13:15: [engine] max_context = 0: want an integer 1..16777216\n"
              "base.toml:14:1: [engine] unknown: unknown key; known: max_context, max_sequences, "
-             "name, prefill_chunk, seed\n"
+             "name, prefill_chunk, prefix_sequences, seed\n"
              "top.toml:4:17: [engine] max_sequences = -1: want an integer 1..1024");
 }
 
@@ -376,7 +360,7 @@ BOOST_FIXTURE_TEST_CASE(overrides_lie_on_top_of_everything, Folder) {
                  "tokenizer.table={a = 1}", "tokenizer.flag=true", "sampling.temperature=0.5"});
   BOOST_TEST(manifest.engine().seed == 6u);
   BOOST_TEST(manifest.engine().name == "trial 1");
-  BOOST_TEST(manifest.sampling().temperature == 0.5);
+  BOOST_TEST(manifest.options("sampling")->get_float("temperature", 0, 0, 1) == 0.5);
   BOOST_TEST(manifest.module("comm")->name == "comm_y");
   BOOST_TEST(manifest.module("comm")->folder == "");
   BOOST_TEST(manifest.module("comm")->where == "--set comm.module=comm_y: [comm] module");
@@ -428,8 +412,8 @@ BOOST_FIXTURE_TEST_CASE(the_effective_manifest_reads_back_as_itself, Folder) {
   BOOST_TEST(copy.hash() == manifest.hash());
   BOOST_TEST(copy.engine().name == "a\x01\"\\ü\n");
   BOOST_TEST(copy.engine().max_context == 16);
-  BOOST_TEST(copy.sampling().temperature == 0.1);
-  BOOST_TEST(copy.sampling().seed == 3u);
+  BOOST_TEST(copy.options("sampling")->get_float("temperature", 0, 0, 1) == 0.1);
+  BOOST_TEST(copy.options("sampling")->get_int("seed", 0, 0, 9) == 3);
   BOOST_TEST(copy.options("loader")->get_path("path") == *this / "other.gguf");
 }
 

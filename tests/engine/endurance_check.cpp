@@ -34,7 +34,7 @@ Outcome run_once(const std::vector<std::string>& settings, std::int64_t context,
     token = static_cast<std::int32_t>(random() % static_cast<unsigned>(engine->model().vocab_size));
   }
   const std::int32_t sequence = require(engine->open_sequence());
-  require(engine->prefill(sequence, tokens));
+  require(ebb::cli::prefill(*engine, sequence, tokens));
   Outcome outcome;
   for (std::int64_t step = 0; step <= n_steps; ++step) {
     const ebb::StepRow row{sequence, require(engine->argmax(0)), true};

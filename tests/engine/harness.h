@@ -15,6 +15,7 @@
 
 #include "core/engine.h"
 #include "core/manifest.h"
+#include "tools/ebb/prefill.h"
 
 // Engines for tests: a manifest made of text, opened through the real loader.
 
@@ -101,7 +102,7 @@ inline std::vector<std::vector<float>> prompt_logits(Engine& engine,
 inline std::vector<std::int32_t> greedy(Engine& engine, std::span<const std::int32_t> tokens,
                                         std::size_t n) {
   const std::int32_t sequence = require(engine.open_sequence());
-  require(engine.prefill(sequence, tokens));
+  require(cli::prefill(engine, sequence, tokens));
   std::vector<std::int32_t> out;
   while (true) {
     out.push_back(require(engine.argmax(0)));

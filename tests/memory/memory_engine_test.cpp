@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/staging/swapping.h"
+#include "tools/trace/swap_tap.h"
 
 namespace {
 
@@ -62,7 +63,7 @@ Rows feed(Engine& engine, std::span<const std::int32_t> tokens, std::size_t prom
 }
 
 /// Notes the forecasts of a sequence and what each step selected in every layer.
-class Witness final : public ebb::SwapObserver {
+class Witness final : public ebb::trace::SwapTap {
  public:
   struct Step {
     std::int32_t pos = 0, n_rows = 0;
@@ -74,22 +75,21 @@ class Witness final : public ebb::SwapObserver {
     Ids kept;
   };
 
-  explicit Witness(Engine& engine) : engine_(engine) { engine.observe_swap(this); }
-  ~Witness() override { engine_.observe_swap(nullptr); }
+  using SwapTap::SwapTap;
 
-  void sequence_opens(std::int32_t) noexcept override {}
-  void sequence_closes(std::int32_t) noexcept override {}
-  void settles() noexcept override { take_log(); }
+  void settle() noexcept override {
+    take_log();
+    SwapTap::settle();
+  }
   void scored(const Forecast& forecast) noexcept override {
     forecasts.push_back({forecast.scores.size(), {forecast.kept.begin(), forecast.kept.end()}});
+    SwapTap::scored(forecast);
   }
-  void step_begins(std::span<const std::int32_t> pos,
-                   std::span<const std::int32_t>) noexcept override {
+  void begin_step(const std::int32_t* pos, const std::int32_t* seq,
+                  std::int32_t n_rows) noexcept override {
     take_log();
-    steps.push_back({pos.back(),
-                     static_cast<std::int32_t>(pos.size()),
-                     {},
-                     static_cast<int>(forecasts.size())});
+    steps.push_back({pos[n_rows - 1], n_rows, {}, static_cast<int>(forecasts.size())});
+    SwapTap::begin_step(pos, seq, n_rows);
   }
 
   std::vector<Step> steps;
@@ -98,12 +98,11 @@ class Witness final : public ebb::SwapObserver {
  private:
   void take_log() {
     if (steps.empty() || steps.back().n_rows != 1 || !steps.back().selected.empty()) return;
-    for (std::int32_t layer = 0; layer < engine_.swap()->layout().n_layers; ++layer) {
-      const ebb::SelectionLog log = engine_.swap()->log(layer);
-      steps.back().selected.emplace_back(log.ids, log.ids + log.count[0]);
+    for (std::int32_t layer = 0; layer < layout().n_layers; ++layer) {
+      const ebb::SelectionLog chosen = log(layer);
+      steps.back().selected.emplace_back(chosen.ids, chosen.ids + chosen.count[0]);
     }
   }
-  Engine& engine_;
 };
 
 std::string refusal(const Overrides& overrides) {

@@ -24,7 +24,8 @@ using trace::Writer;
 Header small_header() {
   Header header;
   header.n_layers = 3;
-  header.max_sequences = 2;
+  header.max_sequences = 3;
+  header.max_decode = 2;
   header.max_rows = 64;
   header.top_k = 16;
   header.ratio = 4;
@@ -70,6 +71,9 @@ std::string show(const Record& record) {
       for (const std::int32_t id : record.ids) line << " kept " << id;
       break;
     case Kind::settled:
+      break;
+    case Kind::filled:
+      line << record.sequence << "=" << record.n_tokens;
       break;
     case Kind::end:
       for (const Counter& counter : record.counters) {
@@ -150,6 +154,10 @@ std::vector<std::string> write_trace(const std::string& path, int n_steps, bool 
     }
   }
   note(writer.close(0), {.kind = Kind::close, .sequence = 0});
+  note(writer.open(2), {.kind = Kind::open, .sequence = 2});
+  note(writer.filled(2, 40), {.kind = Kind::filled, .sequence = 2, .n_tokens = 40});
+  const std::int32_t after[1] = {40}, third[1] = {2};
+  note(writer.step(after, third), {.kind = Kind::step, .runs = {{2, 40, 1}}});
   if (is_ended) {
     const std::vector<Counter> counters = {{"hits", 12}, {"misses", ~std::uint64_t{0}}};
     note(writer.end(counters), {.kind = Kind::end, .counters = counters});
@@ -169,6 +177,7 @@ BOOST_AUTO_TEST_CASE(what_was_written_is_read) {
   const Header header = reader->header(), wanted = small_header();
   BOOST_TEST(header.n_layers == wanted.n_layers);
   BOOST_TEST(header.max_sequences == wanted.max_sequences);
+  BOOST_TEST(header.max_decode == wanted.max_decode);
   BOOST_TEST(header.max_rows == wanted.max_rows);
   BOOST_TEST(header.top_k == wanted.top_k);
   BOOST_TEST(header.ratio == wanted.ratio);
@@ -196,10 +205,10 @@ BOOST_AUTO_TEST_CASE(the_layout_on_disk_is_the_documented_one) {
   }
   const std::string bytes = read_all(folder / "a.trace");
   const std::string head = bytes.substr(0, 16);
-  BOOST_TEST(head == std::string("EBBTRACE\2\0\0\0", 12) + std::string("\x45\0\0\0", 4));
-  BOOST_REQUIRE_EQUAL(bytes.size(), 69u + 16u + 4u);
-  BOOST_TEST(bytes.substr(69, 12) == std::string("EBBK\4\0\0\0\2\0\0\0", 12));
-  BOOST_TEST(bytes.substr(85) == std::string("\1\1\7\0", 4));
+  BOOST_TEST(head == std::string("EBBTRACE\3\0\0\0", 12) + std::string("\x49\0\0\0", 4));
+  BOOST_REQUIRE_EQUAL(bytes.size(), 73u + 16u + 4u);
+  BOOST_TEST(bytes.substr(73, 12) == std::string("EBBK\4\0\0\0\2\0\0\0", 12));
+  BOOST_TEST(bytes.substr(89) == std::string("\1\1\7\0", 4));
   // The check value of CRC-32.
   const std::string digits = "123456789";
   BOOST_TEST(trace::crc32(std::as_bytes(std::span(digits))) == 0xcbf43926u);
@@ -272,10 +281,10 @@ BOOST_AUTO_TEST_CASE(foreign_files_are_refused) {
   write_trace(folder / "a.trace", 1);
   BOOST_TEST(trace::is_trace(folder / "a.trace"));
   std::string bytes = read_all(folder / "a.trace");
-  bytes[8] = 3;
+  bytes[8] = 4;
   folder.write("new", bytes);
-  BOOST_TEST(read_trace(folder / "new").error.find("version 3") != std::string::npos);
-  bytes[8] = 2;
+  BOOST_TEST(read_trace(folder / "new").error.find("version 4") != std::string::npos);
+  bytes[8] = 3;
   folder.write("more", bytes + "x");
   BOOST_TEST(read_trace(folder / "more").error.find("goes on after its end") != std::string::npos);
   BOOST_TEST(read_trace(folder / "none").error.find("cannot open") != std::string::npos);
@@ -317,6 +326,7 @@ BOOST_AUTO_TEST_CASE(version_1_is_read) {
   BOOST_TEST(read.records[1] == show({.kind = Kind::scored, .sequence = 1, .scores = {0.5F, -2}}));
   Result<Reader> reader = Reader::open(folder / "b.trace", false);
   BOOST_TEST(reader->header().version == 1U);
+  BOOST_TEST(reader->header().max_decode == small_header().max_sequences);
 }
 
 // A block that matches its CRC but says what no run can have done.
@@ -339,11 +349,26 @@ BOOST_AUTO_TEST_CASE(records_of_a_wrong_writer_are_refused) {
     (void)w.open(0);
     (void)w.open(0);
   });
-  refused("sequence = 2: want 0..1", [&](Writer& w) { (void)w.open(2); });
+  refused("sequence = 3: want 0..2", [&](Writer& w) { (void)w.open(3); });
   refused("position = 7: want 0..0", [&](Writer& w) {
     (void)w.open(0);
     (void)w.step(far, seq);
   });
+  refused("position = 0: want 7..7", [&](Writer& w) {
+    (void)w.open(0);
+    (void)w.filled(0, 7);
+    (void)w.step(pos, seq);
+  });
+  refused("a sequence is filled that is not empty", [&](Writer& w) {
+    (void)w.open(0);
+    (void)w.step(pos, seq);
+    (void)w.filled(0, 7);
+  });
+  refused("tokens = 100001: want 0..100000", [&](Writer& w) {
+    (void)w.open(0);
+    (void)w.filled(0, 100001);
+  });
+  refused("sequence 1 is not open", [&](Writer& w) { (void)w.filled(1, 7); });
   refused("row 0 is not in the step", [&](Writer& w) {
     (void)w.open(0);
     (void)w.selected(0, 0, {});

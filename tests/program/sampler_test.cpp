@@ -1,7 +1,11 @@
 #include "tools/ebb/sampler.h"
 
+#include <unistd.h>
+
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -33,6 +37,45 @@ double chi_square(const std::vector<int>& counts, const std::vector<double>& pro
     }
   }
   return sum;
+}
+
+/// [sampling] of a manifest that also has a seed of the engine.
+Result<SamplingSettings> settings_of(const std::string& keys) {
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("ebb-sampling-" + std::to_string(::getpid()) + ".toml");
+  std::ofstream file(path);
+  for (const char* const kind : {"loader", "compute", "comm", "attention", "decoder"}) {
+    file << '[' << kind << "]\nmodule = \"x\"\n";
+  }
+  file << "[engine]\nseed = 7\n" << keys;
+  file.close();
+  const Result<Manifest> manifest = Manifest::load(path);
+  std::filesystem::remove(path);
+  BOOST_REQUIRE(manifest);
+  return SamplingSettings::read(*manifest);
+}
+
+BOOST_AUTO_TEST_CASE(settings_are_read_with_defaults_and_ranges) {
+  const SamplingSettings none = *settings_of("");
+  BOOST_TEST(none.temperature == 0.0);
+  BOOST_TEST(none.top_p == 1.0);
+  BOOST_TEST(none.top_k == 0);
+  BOOST_TEST(none.seed == 7u);  // the engine's, unless it has its own
+  const SamplingSettings all =
+      *settings_of("[sampling]\ntemperature = 1\ntop_p = 0.9\ntop_k = 40\nseed = 9\n");
+  BOOST_TEST(all.temperature == 1.0);
+  BOOST_TEST(all.top_p == 0.9);
+  BOOST_TEST(all.top_k == 40);
+  BOOST_TEST(all.seed == 9u);
+  const auto bad =
+      settings_of("[sampling]\ntemperature = -0.5\ntop_p = 1.5\ntop_k = 1.0\nheat = 1\n");
+  BOOST_REQUIRE(!bad);
+  for (const char* const mistake :
+       {".toml:14:15: [sampling] temperature = -0.5: want a number 0..100\n",
+        ".toml:15:9: [sampling] top_p = 1.5: want a number 0..1\n",
+        ".toml:16:9: [sampling] top_k = 1.0: want an integer 0..16777216", ".toml:17:1: "}) {
+    BOOST_TEST(bad.error().message.find(mistake) != std::string::npos, bad.error().message);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(greedy_takes_the_highest_and_the_lower_id_of_equals) {

@@ -46,6 +46,7 @@ class MadeUpAttention final : public Attention {
   }
   std::int64_t bytes_read(std::int64_t) const noexcept override { return 0; }
   Status fill(std::int32_t, std::int64_t, std::uint64_t) noexcept override { return ok_status(); }
+  Status copy(std::int32_t, std::int32_t, std::int64_t) noexcept override { return ok_status(); }
 };
 
 /// A host with a CPU and an attention.

@@ -7,6 +7,7 @@
 #include "tests/engine/harness.h"
 #include "tests/scorers/retriever.h"
 #include "tests/worst.h"
+#include "tools/trace/swap_tap.h"
 
 // scorer_flashmemory in a whole engine: what a forecast says is what the reference makes of the
 // vectors and keys that an engine without scorers holds at the same token.
@@ -16,23 +17,15 @@ namespace {
 
 using namespace ebb::test;
 
-class Listener final : public SwapObserver {
+class Listener final : public trace::SwapTap {
  public:
-  explicit Listener(Engine& engine) : engine_(engine) { engine.observe_swap(this); }
-  ~Listener() override { engine_.observe_swap(nullptr); }
+  using SwapTap::SwapTap;
   void scored(const Forecast& forecast) noexcept override {
     scores.emplace_back(forecast.scores.begin(), forecast.scores.end());
+    SwapTap::scored(forecast);
   }
-  void sequence_opens(std::int32_t) noexcept override {}
-  void sequence_closes(std::int32_t) noexcept override {}
-  void step_begins(std::span<const std::int32_t>, std::span<const std::int32_t>) noexcept override {
-  }
-  void settles() noexcept override {}
 
   std::vector<std::vector<float>> scores;
-
- private:
-  Engine& engine_;
 };
 
 constexpr std::size_t kPrompt = 101, kTokens = 160, kInterval = 16;

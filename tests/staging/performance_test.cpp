@@ -47,7 +47,7 @@ struct Asked {
 /// A prompt of 100 tokens, and then `n` greedy steps of decode.
 std::int32_t begin(Engine& engine) {
   const std::int32_t sequence = require(engine.open_sequence());
-  require(engine.prefill(sequence, random_tokens(100, 4)));
+  require(ebb::cli::prefill(engine, sequence, random_tokens(100, 4)));
   return sequence;
 }
 void decode(Engine& engine, std::int32_t sequence, int n) {

@@ -94,7 +94,7 @@ BOOST_FIXTURE_TEST_CASE(decode_selects_what_the_file_says, TempFolder) {
   const std::string path = write("a.selections", file_text());
   const auto engine = open_engine(synthetic_manifest(), with(path));
   const std::int32_t sequence = require(engine->open_sequence());
-  require(engine->prefill(sequence, Ids(100, 7)));
+  require(ebb::cli::prefill(*engine, sequence, Ids(100, 7)));
   for (std::int32_t pos = 100; pos < 120; ++pos) {
     const StepRow row{sequence, pos, true};
     require(engine->step({&row, 1}));

@@ -46,6 +46,9 @@ class FakeCompute final : public Compute {
   Status read(void* target, const void* source, std::uint64_t bytes) noexcept override {
     return write(target, source, bytes);
   }
+  Status copy(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    return write(target, source, bytes);
+  }
   Result<Ops*> begin_plan() noexcept override { return nullptr; }
   Result<PlanId> end_plan() noexcept override { return PlanId{}; }
   Status start(PlanId) noexcept override { return ok_status(); }
@@ -231,7 +234,10 @@ class Simulator {
   }
 
   void open() {
-    const SessionShape session{shape_.max_context, shape_.max_sequences, shape_.max_rows, 1};
+    const SessionShape session{.max_context = shape_.max_context,
+                               .max_sequences = shape_.max_sequences,
+                               .max_decode = shape_.max_sequences,
+                               .max_rows = shape_.max_rows};
     const StagedShape staged{shape_.n_layers, shape_.ratio, shape_.top_k, shape_.row_bytes};
     const Result<bool> swaps = staging_->plan(session, staged);
     if (!swaps) throw std::runtime_error(swaps.error().message);

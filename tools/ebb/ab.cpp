@@ -42,7 +42,9 @@ Result<AbSide> load_side(const AbArgs& args, std::size_t i) {
     return text.substr(0, text.find('=')).ends_with(".module");
   });
   EBB_ASSIGN(Manifest manifest, Manifest::load(path, overrides));
-  return AbSide{i == 0 ? 'A' : 'B', "", path, std::move(overrides), std::move(manifest), {}, {}};
+  EBB_ASSIGN(const SamplingSettings sampling, SamplingSettings::read(manifest));
+  return AbSide{i == 0 ? 'A' : 'B',  "",       path, std::move(overrides),
+                std::move(manifest), sampling, {},   {}};
 }
 
 // As a shell would take it, for whoever wants to repeat it.

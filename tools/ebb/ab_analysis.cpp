@@ -31,7 +31,7 @@ double decode_rate(const AbSample& sample) {
 }
 
 double prefill_rate(const AbSample& sample) {
-  return rate(sample.n_prompt, sample.timings.prefill);
+  return rate(sample.n_prompt - sample.timings.n_reused, sample.timings.prefill);
 }
 
 double median_token(const AbSample& sample) { return 1e3 * quantile(sample.token_seconds, 0.5); }

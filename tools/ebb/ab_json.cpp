@@ -111,7 +111,8 @@ ordered_json sample_json(const AbReport& report, const AbPass& pass, std::size_t
                     {"queue_s", sample.timings.queue},
                     {"prefill_s", sample.timings.prefill},
                     {"decode_s", sample.timings.decode},
-                    {"prefill_tokens_per_s", rate(sample.n_prompt, sample.timings.prefill)},
+                    {"prefill_tokens_per_s",
+                     rate(sample.n_prompt - sample.timings.n_reused, sample.timings.prefill)},
                     {"decode_tokens_per_s", rate(n_new - 1, sample.timings.decode)}};
   ordered_json times = ordered_json::array();
   for (const double seconds : sample.token_seconds) times.push_back(1e3 * seconds);

@@ -122,7 +122,7 @@ Result<AbFacts> facts_of(Engine& engine, double open_seconds) {
   facts.source = engine.loader().source();
   facts.open_seconds = open_seconds;
   facts.parts = engine.parts();
-  facts.max_sequences = engine.session().max_sequences;
+  facts.max_sequences = engine.session().max_decode;
   facts.swaps = engine.swap() != nullptr;
   if (facts.swaps) facts.swap = engine.swap()->layout();
   for (const auto& [descriptor, file] : engine.modules()) {
@@ -136,7 +136,7 @@ std::vector<Job> make_jobs(const AbSide& side, const Engine& engine, const Batch
                            std::int64_t max_tokens, std::vector<AbRefusal>& refusals) {
   GenerationSettings defaults;
   defaults.max_tokens = max_tokens;
-  defaults.sampling = side.manifest.sampling();
+  defaults.sampling = side.sampling;
   std::vector<Job> jobs;
   for (const Batch::Line& line : batch.lines()) {
     Result<Request> request = parse_request(line.text, defaults);

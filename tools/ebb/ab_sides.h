@@ -43,6 +43,7 @@ struct AbSide {
   std::string path;
   std::vector<std::string> overrides;
   Manifest manifest;
+  SamplingSettings sampling;
   AbFacts facts;
   std::vector<Job> jobs;  ///< by prompt, the same prompts on both sides
 };

@@ -64,7 +64,7 @@ Result<int> bench(const BenchArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   EBB_ASSIGN(BenchPlan plan, make_plan(args));
   EBB_TRY(fit_plan(plan, {.max_context = manifest.engine().max_context,
-                          .max_sequences = manifest.engine().max_sequences}));
+                          .max_decode = manifest.engine().max_sequences}));
   EBB_TRY(check_outputs({{"MANIFEST", args.session.manifest},
                          {"--csv", args.csv},
                          {"--json", args.json},

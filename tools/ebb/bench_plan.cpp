@@ -61,9 +61,9 @@ Status fit_plan(BenchPlan& plan, const SessionShape& session) {
     return bad(fmt::format("{} decode steps at a frontier: [engine] max_context allows {} tokens",
                            plan.decoded(), session.max_context));
   }
-  if (plan.batches.front() > session.max_sequences) {
+  if (plan.batches.front() > session.max_decode) {
     return bad(fmt::format("--batch {}: [engine] max_sequences allows {}", plan.batches.front(),
-                           session.max_sequences));
+                           session.max_decode));
   }
   if (plan.frontiers.empty()) {
     for (const std::int64_t length : {2048, 4096, 16384, 65536, 262144}) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "tools/ebb/prefill.h"
 #include "tools/ebb/sampler.h"
 
 namespace ebb::cli {
@@ -81,8 +82,8 @@ Result<bool> BenchRun::feed(std::size_t i, std::int64_t frontier, bool measured,
   std::vector<std::int32_t> tokens;
   for (std::int64_t at = point.from; at < frontier; ++at) tokens.push_back(token_at(i, at));
   const Clock::time_point begin = Clock::now();
-  EBB_ASSIGN(const bool fed, engine_.prefill(sequences_[i], tokens,
-                                             [&](std::int64_t) { return !hooks.stopped(); }));
+  EBB_ASSIGN(const bool fed, prefill(engine_, sequences_[i], tokens,
+                                     [&](std::int64_t) { return !hooks.stopped(); }));
   if (!fed) return false;
   EBB_ASSIGN(next_[i], engine_.argmax(0));  // waits for the device
   point.seconds.push_back(seconds_since(begin));

@@ -26,12 +26,12 @@ std::string describe_model(const Engine& engine) {
       "model    {}\n"
       "         {} in {} tensors, digest {}\n"
       "         {} layers, vocabulary {}, made for {} tokens\n"
-      "session  {} tokens a sequence, {} sequence{}, up to {} rows a step\n"
+      "session  {} tokens a sequence, {}, up to {} rows a step\n"
       "device   {}, {} products\n",
       printable(loader.source()), format_bytes(loader.data_bytes()), loader.tensors().size(),
       loader.digest(), model.n_layers, model.vocab_size, model.context_length, session.max_context,
-      session.max_sequences, session.max_sequences == 1 ? "" : "s", session.max_rows,
-      engine.compute_info().device, engine.compute_info().precision);
+      describe_sequences(session), session.max_rows, engine.compute_info().device,
+      engine.compute_info().precision);
 }
 
 std::string describe_modules(const Engine& engine) {

@@ -56,7 +56,7 @@ bool holds_word(std::string_view text, std::string_view word) {
 struct Bucket {
   std::int64_t n = 0;
   std::int64_t n_right = 0;
-  std::int64_t n_prompt_tokens = 0;
+  std::int64_t n_fed_tokens = 0;
   double prefill_seconds = 0;
   std::int64_t n_decode_steps = 0;
   double decode_seconds = 0;
@@ -64,7 +64,7 @@ struct Bucket {
   void add(const Bucket& other) {
     n += other.n;
     n_right += other.n_right;
-    n_prompt_tokens += other.n_prompt_tokens;
+    n_fed_tokens += other.n_fed_tokens;
     prefill_seconds += other.prefill_seconds;
     n_decode_steps += other.n_decode_steps;
     decode_seconds += other.decode_seconds;
@@ -165,7 +165,7 @@ class NeedleRun {
     Bucket one;
     one.n = 1;
     one.n_right = is_right ? 1 : 0;
-    one.n_prompt_tokens = n_prompt;
+    one.n_fed_tokens = n_prompt - timings.n_reused;
     one.prefill_seconds = timings.prefill;
     one.n_decode_steps = static_cast<std::int64_t>(generation.tokens().size()) - 1;
     one.decode_seconds = timings.decode;
@@ -192,7 +192,7 @@ class NeedleRun {
     fmt::print("{:>{}} {:>11} {:>7.1f} {:>17} {:>15.1f} {:>14.1f}\n", name, width,
                fmt::format("{}/{}", bucket.n_right, bucket.n), 100 * share,
                fmt::format("{:.1f} to {:.1f}", 100 * interval.low, 100 * interval.high),
-               rate(bucket.n_prompt_tokens, bucket.prefill_seconds),
+               rate(bucket.n_fed_tokens, bucket.prefill_seconds),
                rate(bucket.n_decode_steps, bucket.decode_seconds));
   }
 

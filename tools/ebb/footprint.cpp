@@ -140,6 +140,7 @@ std::vector<Suggestion> suggest(const Rehearsal& rehearsal, const Manifest& mani
   const EngineSettings& engine = manifest.engine();
   add_largest("engine.max_context", 1, engine.max_context, kContextUnit);
   add_largest("engine.max_sequences", 1, engine.max_sequences, 1);
+  add_largest("engine.prefix_sequences", 0, engine.prefix_sequences, 1);
   for (std::int64_t chunk = 1 << 16; chunk >= 1; chunk /= 2) {
     if (chunk < engine.prefill_chunk && add({setting("engine.prefill_chunk", chunk)})) break;
   }
@@ -182,6 +183,7 @@ std::vector<Suggestion> suggest(const Rehearsal& rehearsal, const Manifest& mani
   std::vector<std::string> swapped = small;
   swapped.insert(swapped.end(), swapping.begin(), swapping.end());
   swapped.emplace_back("swap.slots=auto");
+  if (engine.prefix_sequences > 0) swapped.emplace_back("engine.prefix_sequences=0");
   std::vector<std::string> alone = swapped;
   alone.emplace_back("engine.max_sequences=1");
   if (!add(small) && !add(swapped) &&

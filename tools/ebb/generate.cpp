@@ -30,12 +30,12 @@ struct GenerateArgs {
   bool ignore_eos = false;
 };
 
-GenerationSettings settings_of(const GenerateArgs& args, const Manifest& manifest) {
+GenerationSettings settings_of(const GenerateArgs& args, const SamplingSettings& sampling) {
   GenerationSettings settings;
   settings.max_tokens = args.max_tokens;
   settings.stops = args.stops;
   settings.ignore_eos = args.ignore_eos;
-  settings.sampling = manifest.sampling();
+  settings.sampling = sampling;
   if (args.temperature) settings.sampling.temperature = *args.temperature;
   if (args.top_p) settings.sampling.top_p = *args.top_p;
   if (args.top_k) settings.sampling.top_k = *args.top_k;
@@ -59,6 +59,7 @@ Request request_of(const GenerateArgs& args, std::string text) {
 Result<int> generate(const GenerateArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
+  EBB_ASSIGN(const SamplingSettings sampling, SamplingSettings::read(manifest));
   std::string text = args.prompt;
   if (args.has_file) {
     EBB_ASSIGN(text, read_file(args.file));
@@ -69,7 +70,7 @@ Result<int> generate(const GenerateArgs& args) {
              encode_prompt(request_of(args, std::move(text)), engine->tokenizer()));
   EBB_TRY(check_prompt(*engine, prompt));
 
-  std::optional<Job> job(Job{"prompt", std::move(prompt), settings_of(args, manifest)});
+  std::optional<Job> job(Job{"prompt", std::move(prompt), settings_of(args, sampling)});
   std::string summary;
   Hooks hooks;
   hooks.next = [&job]() -> Result<std::optional<Job>> { return std::exchange(job, {}); };

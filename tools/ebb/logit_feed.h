@@ -6,6 +6,7 @@
 
 #include "core/engine.h"
 #include "core/manifest.h"
+#include "tools/ebb/prefill.h"
 
 namespace ebb::cli {
 
@@ -47,7 +48,7 @@ inline Result<bool> feed_one_by_one(
     const std::function<Status(std::size_t position, std::span<const float> logits)>& take,
     const std::function<bool(std::int64_t)>& progress = nullptr) {
   EBB_ASSIGN(const std::int32_t sequence, engine.open_sequence());
-  EBB_ASSIGN(const bool is_fed, engine.prefill(sequence, tokens.first(n_prompt), progress));
+  EBB_ASSIGN(const bool is_fed, prefill(engine, sequence, tokens.first(n_prompt), progress));
   if (!is_fed) return false;
   for (std::size_t position = n_prompt - 1;; ++position) {
     EBB_ASSIGN(const std::span<const float> logits, engine.logits(0));

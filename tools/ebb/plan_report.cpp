@@ -48,12 +48,11 @@ std::string format_parts(const NamedBytes& parts, const NamedBytes& per_sequence
 std::string describe(const Footprint& found) {
   return fmt::format(
       "model    {}: {} in {} tensors, made for {} tokens\n"
-      "session  {} tokens a sequence, {} sequence{}, up to {} rows a step\n"
+      "session  {} tokens a sequence, {}, up to {} rows a step\n"
       "compute  {}: {}\n",
       printable(found.source), format_bytes(found.data_bytes), found.n_tensors,
-      found.model.context_length, found.session.max_context, found.session.max_sequences,
-      found.session.max_sequences == 1 ? "" : "s", found.session.max_rows,
-      printable(found.compute_module), printable(found.compute.device));
+      found.model.context_length, found.session.max_context, describe_sequences(found.session),
+      found.session.max_rows, printable(found.compute_module), printable(found.compute.device));
 }
 
 std::string describe_swapping(const Footprint& found) {
@@ -219,9 +218,11 @@ std::string format_json(const PlanReport& report) {
                        {"tensors", found.n_tensors},
                        {"bytes", found.data_bytes},
                        {"context_length", found.model.context_length}};
-    object["session"] = {{"max_context", found.session.max_context},
-                         {"max_sequences", found.session.max_sequences},
-                         {"max_rows", found.session.max_rows}};
+    object["session"] = {
+        {"max_context", found.session.max_context},
+        {"max_sequences", found.session.max_decode},
+        {"prefix_sequences", found.session.max_sequences - found.session.max_decode},
+        {"max_rows", found.session.max_rows}};
     object["compute"] = {{"module", found.compute_module}, {"device", found.compute.device}};
     object["device"] = {{"bytes", found.device_bytes()},
                         {"parts", parts_json(found.device, report.per_sequence.device)},

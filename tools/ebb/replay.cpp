@@ -231,9 +231,10 @@ void add_replay(CLI::App& app, int& status) {
       ->type_name("FILE");
   CLI::Option* const selections =
       command
-          ->add_option("--selections", args->selections,
-                       "Also write the steps of the first sequence for [attention] selections, to "
-                       "measure with")
+          ->add_option(
+              "--selections", args->selections,
+              "Also write the steps of the first sequence that decodes alone for [attention]\n"
+              "selections, to measure with")
           ->check(output_file())
           ->type_name("FILE");
   command

@@ -76,11 +76,12 @@ std::string format_result(const Job& job, const Generation& generation, const Ti
   line["finish_reason"] = finish_reason_name(generation.finish());
   line["usage"] = {{"prompt_tokens", n_prompt},
                    {"completion_tokens", n_tokens},
-                   {"total_tokens", n_prompt + n_tokens}};
+                   {"total_tokens", n_prompt + n_tokens},
+                   {"prompt_tokens_details", {{"cached_tokens", timings.n_reused}}}};
   line["timings"] = {{"queue_s", timings.queue},
                      {"prefill_s", timings.prefill},
                      {"decode_s", timings.decode},
-                     {"prefill_tokens_per_s", rate(n_prompt, timings.prefill)},
+                     {"prefill_tokens_per_s", rate(n_prompt - timings.n_reused, timings.prefill)},
                      {"decode_tokens_per_s", rate(n_tokens - 1, timings.decode)}};
   line["swap"] = swap_json(timings.swap);
   line["memory"] = memory_json(timings.memory);

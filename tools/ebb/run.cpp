@@ -75,8 +75,10 @@ class BatchRun {
     }
     const double elapsed =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    tell("{} requests done, {} failed, {:.1f} s, {} prompt + {} new tokens\n",
-         n_done_ - n_new_failed_, n_new_failed_, elapsed, n_prompt_tokens_, n_new_tokens_);
+    const std::string reused =
+        n_reused_ > 0 ? fmt::format(" ({} of them shared, and not fed again)", n_reused_) : "";
+    tell("{} requests done, {} failed, {:.1f} s, {} prompt{} + {} new tokens\n",
+         n_done_ - n_new_failed_, n_new_failed_, elapsed, n_prompt_tokens_, reused, n_new_tokens_);
     return n_failed_ > 0 ? kSomeFailed : kDone;
   }
 
@@ -119,13 +121,16 @@ class BatchRun {
     ++n_done_;
     const auto n_prompt = static_cast<std::int64_t>(job.prompt.size());
     const auto n_new = static_cast<std::int64_t>(generation.tokens().size());
+    const std::int64_t n_fed = n_prompt - timings.n_reused;
     n_prompt_tokens_ += n_prompt;
+    n_reused_ += timings.n_reused;
     n_new_tokens_ += n_new;
     progress_->finished(
         job.work,
-        fmt::format("{} {}: {} prompt tokens at {:.0f}/s, {} new at {:.1f}/s",
-                    printable(job.id, 60), finish_reason_name(generation.finish()), n_prompt,
-                    rate(n_prompt, timings.prefill), n_new, rate(n_new - 1, timings.decode)));
+        fmt::format("{} {}: {} prompt tokens{} at {:.0f}/s, {} new at {:.1f}/s",
+                    printable(job.id, 60), finish_reason_name(generation.finish()), n_fed,
+                    n_fed < n_prompt ? fmt::format(" after {} shared ones", timings.n_reused) : "",
+                    rate(n_fed, timings.prefill), n_new, rate(n_new - 1, timings.decode)));
     return ok_status();
   }
 
@@ -141,6 +146,7 @@ class BatchRun {
   int n_failed_;  // those of earlier runs included
   int n_new_failed_ = 0;
   std::int64_t n_prompt_tokens_ = 0;
+  std::int64_t n_reused_ = 0;
   std::int64_t n_new_tokens_ = 0;
   std::chrono::steady_clock::time_point start_;
 };
@@ -201,7 +207,7 @@ Result<int> run(const RunArgs& args) {
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
   GenerationSettings defaults;
   defaults.max_tokens = args.max_tokens;
-  defaults.sampling = manifest.sampling();
+  EBB_ASSIGN(defaults.sampling, SamplingSettings::read(manifest));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
   EBB_TRY(
@@ -283,7 +289,8 @@ void add_run(CLI::App& app, int& status) {
       "that cannot be served, say one too long, gets a result with its error (status 1 at the "
       "end).\n"
       "A result is on disk before the next one; Ctrl-C keeps what is finished (status 130).\n"
-      "[engine] max_sequences is how many requests decode together.\n"
+      "[engine] max_sequences is how many requests decode together; with prefix_sequences, what\n"
+      "prompts begin with in common is fed once.\n"
       "\n"
       "Example:\n"
       "  ebb run config/demo/demo.toml -i config/demo/prompts.jsonl -o results.jsonl");

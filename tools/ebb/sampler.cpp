@@ -9,6 +9,18 @@
 
 namespace ebb::cli {
 
+Result<SamplingSettings> SamplingSettings::read(const Manifest& manifest) {
+  const auto seed = static_cast<std::int64_t>(manifest.engine().seed);
+  const std::unique_ptr<Options> keys = manifest.options("sampling");
+  SamplingSettings settings;
+  settings.temperature = keys->get_float("temperature", 0, 0, 100);
+  settings.top_p = keys->get_float("top_p", 1, 0, 1);
+  settings.top_k = static_cast<std::int32_t>(keys->get_int("top_k", 0, 0, 1 << 24));
+  settings.seed = static_cast<std::uint64_t>(keys->get_int("seed", seed, 0, INT64_MAX));
+  EBB_TRY(keys->finish());
+  return settings;
+}
+
 double Sampler::uniform(std::uint64_t seed, std::uint64_t n) {
   // SplitMix64 (Steele, Lea, Flood 2014): a counter with an odd step, then a mixing permutation.
   std::uint64_t z = seed + (n + 1) * 0x9e3779b97f4a7c15u;

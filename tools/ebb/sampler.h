@@ -8,6 +8,17 @@
 
 namespace ebb::cli {
 
+/// [sampling]: how the next token is chosen where a request does not say.
+struct SamplingSettings {
+  double temperature = 0;  ///< 0 is greedy: the other settings do not matter then
+  double top_p = 1;  ///< keep the most probable tokens up to this mass, at least one; 1 is off
+  std::int32_t top_k = 0;  ///< keep this many of the most probable tokens; 0 is off
+  std::uint64_t seed = 0;  ///< the engine's, unless [sampling] has its own
+
+  /// Errors: invalid_argument with all mistakes of the section.
+  static Result<SamplingSettings> read(const Manifest& manifest);
+};
+
 /// Chooses the next token from one row of logits.
 ///   greedy:  the highest logit
 ///   else:    keep top_k; p = softmax(logits / temperature) over those; keep the shortest prefix of

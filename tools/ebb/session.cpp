@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "core/text.h"
+#include "tools/ebb/sampler.h"
 
 namespace ebb::cli {
 
@@ -67,7 +68,9 @@ void LogGate::release() {
 }
 
 Result<Manifest> load_manifest(const SessionArgs& args) {
-  return Manifest::load(args.manifest, args.set);
+  EBB_ASSIGN(Manifest manifest, Manifest::load(args.manifest, args.set));
+  EBB_TRY(SamplingSettings::read(manifest));  // a mistake is one where nothing is drawn too
+  return manifest;
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
@@ -139,6 +142,12 @@ Result<std::string> read_file(const std::string& path, std::uint64_t limit) {
                       format_bytes(limit).c_str());
   }
   return text;
+}
+
+std::string describe_sequences(const SessionShape& session) {
+  const std::int32_t n_prefixes = session.max_sequences - session.max_decode;
+  return fmt::format("{} sequence{}{}", session.max_decode, session.max_decode == 1 ? "" : "s",
+                     n_prefixes == 0 ? "" : fmt::format(" and {} for prefixes", n_prefixes));
 }
 
 std::string format_bytes(std::uint64_t bytes) {

@@ -60,6 +60,9 @@ Result<const Tokenizer*> need_tokenizer(const Engine& engine, const char* what_f
 Result<std::string> read_file(const std::string& path,
                               std::uint64_t limit = std::uint64_t{1} << 34);
 
+/// "3 sequences", and how many more may hold prefixes.
+std::string describe_sequences(const SessionShape& session);
+
 /// "1.50 GiB", "512 B".
 std::string format_bytes(std::uint64_t bytes);
 

@@ -25,13 +25,15 @@ namespace ebb::trace {
 //               Version 1 ends before `kept`
 //     settled   nothing: the last step's selections were learned from before the next step began
 //     end       counters by name: count, then u8 length, name, varint each
+//     filled    sequence, tokens: so many are in an empty sequence that were not fed to it. From
+//               version 3 on
 //
 // CRC is CRC-32 as in zlib and PNG. The last record of a whole trace is `end`; a run that was
 // killed leaves a trace without it, whole up to some block.
 
 inline constexpr char kMagic[8] = {'E', 'B', 'B', 'T', 'R', 'A', 'C', 'E'};
 /// Of what is written; what is read may be older.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint32_t kBlockMagic = 0x4b424245;  // "EBBK"
 inline constexpr std::size_t kBlockHead = 16;
 /// A writer closes a block from this size on; a reader takes none that is larger than the other.
@@ -39,7 +41,7 @@ inline constexpr std::size_t kBlockBytes = 64 << 10;
 inline constexpr std::size_t kMaxBlockBytes = 64 << 20;
 inline constexpr std::size_t kMaxHeaderBytes = 64 << 10;
 
-enum class Kind : std::uint8_t { open = 1, close, step, selected, scored, settled, end };
+enum class Kind : std::uint8_t { open = 1, close, step, selected, scored, settled, end, filled };
 
 /// How the run was staged: what replay starts from. A replay may take other slots.
 struct Header {
@@ -57,6 +59,8 @@ struct Header {
   std::string keys;           ///< of [swap], as TOML without a header
   std::string model;          ///< Loader::digest
   std::string manifest;       ///< Manifest::hash
+  /// Rows of a step that has its selections told, at most; up to version 2 max_sequences.
+  std::uint32_t max_decode = 1;
 
   std::uint64_t n_chunks() const { return ratio > 0 ? (max_context + ratio - 1) / ratio : 0; }
 };
@@ -75,12 +79,13 @@ struct Counter {
 /// One record, read. The lists are valid until the next one is read.
 struct Record {
   Kind kind = Kind::end;
-  std::int32_t sequence = 0;        ///< open, close, scored
+  std::int32_t sequence = 0;        ///< open, close, scored, filled
   std::int32_t layer = 0, row = 0;  ///< selected
   std::vector<Run> runs{};          ///< step
   std::vector<std::int32_t> ids{};  ///< selected: the chunks; scored: the kept ones; ascending
   std::vector<float> scores{};      ///< scored, by chunk
   std::vector<Counter> counters{};  ///< end
+  std::int64_t n_tokens = 0;        ///< filled
 };
 
 /// CRC-32 (polynomial 0x04c11db7 reflected, as zlib's crc32) of several pieces.

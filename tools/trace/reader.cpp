@@ -117,11 +117,14 @@ Status Reader::read_header() {
     text->assign(reinterpret_cast<const char*>(&bytes[at]), n);
     at += n;
   }
+  header_.max_decode = header_.version < 3 ? header_.max_sequences : take_u32();
+  if (is_short) return fault(at, "the header is shorter than its fields");
   // Wide enough for any run, narrow enough for every product of two to fit into 63 bits.
   const auto within = [](std::uint64_t value, std::uint64_t low, std::uint64_t high) {
     return value >= low && value <= high;
   };
   if (!within(header_.n_layers, 1, 1 << 10) || !within(header_.max_sequences, 1, 1 << 16) ||
+      !within(header_.max_decode, 1, header_.max_sequences) ||
       !within(header_.max_rows, 1, 1 << 20) || !within(header_.top_k, 1, 1 << 16) ||
       !within(header_.ratio, 1, 1 << 16) || !within(header_.max_context, 1, 1 << 30) ||
       !within(header_.row_bytes, 1, 1 << 20) || !within(header_.staging, 1, 2) ||
@@ -236,6 +239,9 @@ Status Reader::parse() {
       return ok_status();
     case Kind::end:
       return parse_end();
+    case Kind::filled:
+      if (header_.version >= 3) return parse_filled();
+      break;
   }
   --at_;
   return here("a record of unknown kind " + std::to_string(kind));
@@ -317,6 +323,16 @@ Status Reader::parse_scored() {
   std::uint64_t n_kept;
   EBB_TRY(number("kept", 0, n, n_kept));
   return parse_ascending(n_kept, static_cast<std::int64_t>(n), "a kept chunk without a score");
+}
+
+Status Reader::parse_filled() {
+  std::uint64_t n;
+  EBB_TRY(sequence(true));
+  std::int64_t& length = length_[static_cast<std::size_t>(record_.sequence)];
+  if (length > 0) return here("a sequence is filled that is not empty");
+  EBB_TRY(number("tokens", 0, header_.max_context, n));
+  record_.n_tokens = length = static_cast<std::int64_t>(n);
+  return ok_status();
 }
 
 Status Reader::parse_end() {

@@ -44,6 +44,7 @@ class Reader {
   Status parse_selected();
   Status parse_ascending(std::uint64_t n, std::int64_t end, const char* beyond);
   Status parse_scored();
+  Status parse_filled();
   Status parse_end();
   Status number(const char* what, std::uint64_t low, std::uint64_t high, std::uint64_t& value);
   Status sequence(bool is_open);

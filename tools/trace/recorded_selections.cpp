@@ -28,10 +28,11 @@ Result<Steps> read_steps(Reader& reader, const std::string& trace) {
   for (;;) {
     EBB_ASSIGN(const Record* const record, reader.next());
     if (record == nullptr || (record->kind == Kind::close && record->sequence == sequence)) break;
-    if (record->kind == Kind::open && sequence < 0) sequence = record->sequence;
     if (record->kind == Kind::step) {
       const Run& run = record->runs.front();
-      listens = record->runs.size() == 1 && run.n_rows == 1 && run.sequence == sequence;
+      const bool is_alone = record->runs.size() == 1 && run.n_rows == 1;
+      if (is_alone && sequence < 0) sequence = run.sequence;
+      listens = is_alone && run.sequence == sequence;
       if (!listens) continue;
       if (steps.ids.empty()) {
         steps.n_first = (run.first_pos + 1) / static_cast<std::int32_t>(header.ratio);
@@ -44,7 +45,7 @@ Result<Steps> read_steps(Reader& reader, const std::string& trace) {
   }
   if (steps.ids.size() < 2) {
     return make_error(Errc::invalid_argument,
-                      "%s: fewer than two steps in which the first sequence was alone",
+                      "%s: fewer than two steps in which a sequence was alone",
                       printable(trace).c_str());
   }
   return steps;

@@ -13,7 +13,7 @@ struct RecordedSize {
   std::uint32_t n_layers = 0, n_steps = 0, top_k = 0;
 };
 
-/// Writes the selections of a trace's first sequence in steps of its own (one row) as a file for
+/// Writes the selections of the first sequence that takes steps of its own (one row) as a file for
 /// `[attention] selections` (modules/attention_csa/recorded.h has the layout). A chunk of the
 /// trace stands for `spread` neighbours: a small model's selections become those of a model that
 /// selects `spread` times as many, of a context `spread` times as long. The steps go forwards, then

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, Engi
   Header header;
   header.n_layers = static_cast<std::uint32_t>(staged.n_layers);
   header.max_sequences = static_cast<std::uint32_t>(engine.session().max_sequences);
+  header.max_decode = static_cast<std::uint32_t>(engine.session().max_decode);
   header.max_rows = static_cast<std::uint32_t>(engine.session().max_rows);
   header.top_k = static_cast<std::uint32_t>(staged.top_k);
   header.ratio = static_cast<std::uint32_t>(staged.ratio);
@@ -51,9 +52,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, Engi
   header.model = engine.loader().digest();
   header.manifest = manifest.hash();
   EBB_ASSIGN(Writer writer, Writer::create(path, header));
-  auto recorder = std::make_unique<Recorder>(engine, std::move(writer));
-  engine.observe_swap(recorder.get());
-  return recorder;
+  return std::make_unique<Recorder>(engine, std::move(writer));
 }
 
 Status Recorder::finish() {
@@ -62,36 +61,56 @@ Status Recorder::finish() {
   return writer_.end(counters_of(cli::total(layers)));
 }
 
-void Recorder::sequence_opens(std::int32_t sequence) noexcept {
+Status Recorder::open_sequence(std::int32_t sequence) noexcept {
   take_log();
   keep(writer_.open(sequence));
+  return SwapTap::open_sequence(sequence);
 }
 
-void Recorder::sequence_closes(std::int32_t sequence) noexcept { keep(writer_.close(sequence)); }
+void Recorder::close_sequence(std::int32_t sequence) noexcept {
+  keep(writer_.close(sequence));
+  SwapTap::close_sequence(sequence);
+}
 
-void Recorder::step_begins(std::span<const std::int32_t> pos,
-                           std::span<const std::int32_t> seq) noexcept {
+void Recorder::begin_step(const std::int32_t* pos, const std::int32_t* seq,
+                          std::int32_t n_rows) noexcept {
   take_log();
-  keep(writer_.step(pos, seq));
-  const auto most = static_cast<std::size_t>(engine_.swap()->max_log_rows());
-  if (pos.size() > most) return;
-  for (const std::int32_t at : pos) n_visible_.push_back((at + 1) / engine_.staged().ratio);
+  const auto n = static_cast<std::size_t>(n_rows);
+  keep(writer_.step({pos, n}, {seq, n}));
+  if (n_rows <= max_log_rows()) {
+    for (const std::int32_t at : std::span(pos, n)) {
+      n_visible_.push_back((at + 1) / engine_.staged().ratio);
+    }
+  }
+  SwapTap::begin_step(pos, seq, n_rows);
 }
 
-void Recorder::settles() noexcept {
+void Recorder::fill(std::int32_t sequence, std::int64_t n_tokens) noexcept {
+  take_log();
+  keep(writer_.filled(sequence, n_tokens));
+  SwapTap::fill(sequence, n_tokens);
+}
+
+void Recorder::scored(const Forecast& forecast) noexcept {
+  take_log();
+  keep(writer_.scored(forecast.sequence, forecast.scores, forecast.kept));
+  SwapTap::scored(forecast);
+}
+
+void Recorder::settle() noexcept {
   take_log();
   keep(writer_.settled());
+  SwapTap::settle();
 }
 
 void Recorder::take_log() {
-  const Swap& swap = *engine_.swap();
-  const std::int32_t n_layers = swap.layout().n_layers;
+  const std::int32_t n_layers = layout().n_layers;
   const std::int64_t top_k = engine_.staged().top_k;
   for (std::size_t row = 0; row < n_visible_.size(); ++row) {
     for (std::int32_t layer = 0; layer < n_layers; ++layer) {
-      const SelectionLog log = swap.log(layer);
-      const std::int32_t* const ids = log.ids + static_cast<std::int64_t>(row) * top_k;
-      const std::int64_t n = std::clamp<std::int64_t>(log.count[row], 0, top_k);
+      const SelectionLog selected = log(layer);
+      const std::int32_t* const ids = selected.ids + static_cast<std::int64_t>(row) * top_k;
+      const std::int64_t n = std::clamp<std::int64_t>(selected.count[row], 0, top_k);
       chunks_.clear();
       std::copy_if(ids, ids + n, std::back_inserter(chunks_),
                    [&](std::int32_t id) { return id >= 0 && id < n_visible_[row]; });

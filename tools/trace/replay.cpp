@@ -42,6 +42,7 @@ class HostMemory final : public Compute {
   Result<const std::int32_t*> import_ints(const TensorView&) noexcept override { return nothing(); }
   Status write(void*, const void*, std::uint64_t) noexcept override { return ok_status(); }
   Status read(void*, const void*, std::uint64_t) noexcept override { return ok_status(); }
+  Status copy(void*, const void*, std::uint64_t) noexcept override { return ok_status(); }
   Result<Ops*> begin_plan() noexcept override { return nothing(); }
   Result<PlanId> end_plan() noexcept override { return nothing(); }
   Status start(PlanId) noexcept override { return nothing(); }
@@ -66,6 +67,7 @@ class Driver {
   Result<bool> open() {
     const SessionShape session{static_cast<std::int64_t>(header_.max_context),
                                static_cast<std::int32_t>(header_.max_sequences),
+                               static_cast<std::int32_t>(header_.max_decode),
                                static_cast<std::int32_t>(header_.max_rows), 1};
     const StagedShape staged{
         static_cast<std::int32_t>(header_.n_layers), static_cast<std::int32_t>(header_.ratio),
@@ -100,6 +102,9 @@ class Driver {
         break;
       case Kind::settled:
         swap_.settle();
+        break;
+      case Kind::filled:
+        swap_.fill(record.sequence, record.n_tokens);
         break;
       case Kind::selected:
       case Kind::end:
@@ -302,6 +307,9 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
           n_complete[s] = complete;
           contents.most_chunks = std::max<std::int64_t>(contents.most_chunks, complete);
         }
+        break;
+      case Kind::filled:
+        n_complete[sequence] = static_cast<std::int32_t>(record->n_tokens / header.ratio);
         break;
       case Kind::scored:
         ++contents.n_scorings;

@@ -52,6 +52,7 @@ std::vector<std::byte> header_bytes(const Header& header) {
   for (const std::string* text : {&header.policy, &header.keys, &header.model, &header.manifest}) {
     put_text(bytes, *text);
   }
+  put_number(bytes, header.max_decode);
   set_u32(bytes, 12, static_cast<std::uint32_t>(bytes.size() + 4));
   put_number(bytes, crc32(bytes));
   return bytes;
@@ -148,6 +149,13 @@ Status Writer::scored(std::int32_t sequence, std::span<const float> scores,
 
 Status Writer::settled() {
   begin(Kind::settled);
+  return finish_record();
+}
+
+Status Writer::filled(std::int32_t sequence, std::int64_t n_tokens) {
+  begin(Kind::filled);
+  put_varint(static_cast<std::uint64_t>(sequence));
+  put_varint(static_cast<std::uint64_t>(n_tokens));
   return finish_record();
 }
 

@@ -34,6 +34,7 @@ class Writer {
   Status scored(std::int32_t sequence, std::span<const float> scores,
                 std::span<const std::int32_t> kept);
   Status settled();
+  Status filled(std::int32_t sequence, std::int64_t n_tokens);
   /// The last call: with it the trace is whole, and on disk.
   Status end(std::span<const Counter> counters);
 

@@ -61,6 +61,9 @@ class Tap final : public AttentionTap {
   Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed) noexcept override {
     return inner_.fill(sequence, n_tokens, seed);
   }
+  Status copy(std::int32_t from, std::int32_t to, std::int64_t n_tokens) noexcept override {
+    return inner_.copy(from, to, n_tokens);
+  }
 
  private:
   const ModuleDescriptor& module_;

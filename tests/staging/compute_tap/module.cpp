@@ -50,6 +50,9 @@ class Tap final : public Compute {
     ++counts_[3];
     return inner_.read(target, source, bytes);
   }
+  Status copy(void* target, const void* source, std::uint64_t bytes) noexcept override {
+    return inner_.copy(target, source, bytes);
+  }
   Result<Ops*> begin_plan() noexcept override { return inner_.begin_plan(); }
   Result<PlanId> end_plan() noexcept override { return inner_.end_plan(); }
   Status start(PlanId plan) noexcept override {
