@@ -156,7 +156,7 @@ void check(const Model& model, const std::vector<Choice>& choices) {
   BOOST_TEST(sum.misses > 1000U);
   BOOST_TEST(sum.evictions > 1000U);
   BOOST_TEST(sum.promotions > 100U);
-  BOOST_TEST(sum.prefetch_used > 100U);
+  BOOST_TEST(sum.prefetch_used > 50U);
   BOOST_TEST(sum.refused > 10U);
 }
 
