@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <string>
@@ -33,6 +36,10 @@ inline std::vector<CopyCase> copy_cases() {
           {"demand f16", swapping("demand", "f16")}};
 }
 
+inline bool swaps(const CopyCase& one) {
+  return !one.settings.empty() && one.settings[0].starts_with("swap.module=");
+}
+
 /// The window has 8 tokens and its ring 7 + kCopyStep rows; chunks have 4 and 128 tokens.
 constexpr std::size_t kCopyTokens = 330, kCopyStep = 40;
 /// Tokens by which the copies go on.
@@ -53,12 +60,12 @@ class CopyRun {
  public:
   using Rows = std::vector<std::vector<float>>;
 
-  explicit CopyRun(std::vector<std::string> settings) {
+  explicit CopyRun(std::vector<std::string> settings) : settings_(std::move(settings)) {
     const std::vector<std::string> sizes = {"engine.max_context=" + std::to_string(kCopyTokens),
                                             "engine.prefill_chunk=" + std::to_string(kCopyStep),
                                             "engine.max_sequences=2", "engine.prefix_sequences=1"};
-    settings.insert(settings.end(), sizes.begin(), sizes.end());
-    engine_ = open_engine(synthetic_manifest(), settings, true);
+    settings_.insert(settings_.end(), sizes.begin(), sizes.end());
+    engine_ = open_engine(synthetic_manifest(), settings_, true);
     tokens_ = random_tokens(1);
     other_ = random_tokens(2);
     want_ = prompt_logits(*engine_, tokens_, kCopyStep);
@@ -67,8 +74,7 @@ class CopyRun {
   /// What is wrong with copies of the first `place` tokens, or "".
   std::string check(std::size_t place) {
     const std::size_t end = place + kCopyMore;
-    std::vector<std::int32_t> changed(tokens_.begin(), tokens_.begin() + offset(place));
-    changed.insert(changed.end(), other_.begin() + offset(place), other_.begin() + offset(end));
+    const std::vector<std::int32_t> changed = changed_at(place);
     const Rows want_changed = prompt_logits(*engine_, changed, kCopyStep);
 
     // The places that the copies get hold the end of what was fed there.
@@ -97,6 +103,9 @@ class CopyRun {
     }
     engine_->close_sequence(same);
     engine_->close_sequence(from);
+    same_ = got_same;
+    turned_ = got_changed;
+    from_ = got_from;
     if (!equals_from(place, want_, got_same)) return "a copy goes on differently";
     if (!equals_from(place, want_changed, got_changed)) return "a copy with another end is wrong";
     if (!equals_from(place, want_, got_from)) return "what was copied from goes on differently";
@@ -106,6 +115,34 @@ class CopyRun {
       }
     }
     return "";
+  }
+
+  /// Prints where the rows of the last check, and sequences fed afresh in steps of several sizes,
+  /// leave what an engine says that swaps nothing: steps of 36 give birth to no more chunks than
+  /// there are slots, steps of 40 to one more, which is read from the pool in the step that makes
+  /// it; steps of 1 and 2 are those of the plan for decode.
+  void explain(std::size_t place) {
+    std::vector<std::string> resident = settings_;
+    resident.emplace_back("swap.staging=resident");
+    const auto plain = open_engine(synthetic_manifest(), resident, true);
+    const Rows right = prompt_logits(*plain, tokens_, kCopyStep);
+    const std::vector<std::int32_t> changed = changed_at(place);
+    const Rows right_changed = prompt_logits(*plain, changed, kCopyStep);
+    std::printf("  against an engine without swapping:\n");
+    compare("fed first, by 40", right, want_, 0);
+    for (const std::size_t step : {40, 36, 20, 4, 2, 1}) {
+      compare("by " + std::to_string(step), right, prompt_logits(*engine_, tokens_, step), 0);
+    }
+    const std::int32_t first = require(engine_->open_sequence());
+    compare("by 40, sequence 1", right, prompt_logits(*engine_, tokens_, 40), 0);
+    compare("by 36, sequence 1", right, prompt_logits(*engine_, tokens_, 36), 0);
+    compare("by 1, sequence 1", right, prompt_logits(*engine_, tokens_, 1), 0);
+    engine_->close_sequence(first);
+    two_at_once("two by 18", right, 18);
+    two_at_once("two by 1", right, 1);
+    compare("the copy", right, same_, place);
+    compare("the copy with another end", right_changed, turned_, place);
+    compare("what was copied", right, from_, place);
   }
 
  private:
@@ -121,6 +158,49 @@ class CopyRun {
     std::vector<std::int32_t> tokens(kCopyTokens);
     for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(random() % 320);
     return tokens;
+  }
+
+  std::vector<std::int32_t> changed_at(std::size_t place) const {
+    std::vector<std::int32_t> changed(tokens_.begin(), tokens_.begin() + offset(place));
+    changed.insert(changed.end(), other_.begin() + offset(place),
+                   other_.begin() + offset(place + kCopyMore));
+    return changed;
+  }
+
+  /// Two sequences side by side, from their beginning.
+  void two_at_once(const char* what, const Rows& right, std::size_t step) {
+    const std::int32_t a = require(engine_->open_sequence());
+    const std::int32_t b = require(engine_->open_sequence());
+    Rows rows_a, rows_b;
+    for (std::size_t at = 0; at < tokens_.size(); at += step) {
+      const std::size_t n = std::min(step, tokens_.size() - at);
+      feed({{a, &tokens_, &rows_a}, {b, &tokens_, &rows_b}}, at, n);
+    }
+    engine_->close_sequence(b);
+    engine_->close_sequence(a);
+    compare(what + std::string(", sequence 0"), right, rows_a, 0);
+    compare(what + std::string(", sequence 1"), right, rows_b, 0);
+  }
+
+  static void compare(const std::string& what, const Rows& right, const Rows& rows,
+                      std::size_t place) {
+    std::size_t n_wrong = 0, first = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::vector<float>& want = right[place + i];
+      if (std::memcmp(want.data(), rows[i].data(), want.size() * sizeof(float)) == 0) continue;
+      if (n_wrong++ == 0) first = place + i;
+      for (std::size_t j = 0; j < want.size(); ++j) {
+        const double distance = std::abs(double{want[j]} - double{rows[i][j]});
+        if (!(distance <= largest)) largest = distance;  // NaN is seen
+      }
+    }
+    if (n_wrong == 0) {
+      std::printf("  %-28s the same, %zu tokens\n", what.c_str(), rows.size());
+    } else {
+      std::printf("  %-28s %zu of %zu tokens differ, the first is %zu, by up to %.3g\n",
+                  what.c_str(), n_wrong, rows.size(), first, largest);
+    }
   }
 
   void feed(const std::vector<Part>& parts, std::size_t at, std::size_t n) {
@@ -153,9 +233,11 @@ class CopyRun {
     return true;
   }
 
+  std::vector<std::string> settings_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::int32_t> tokens_, other_;
   Rows want_;
+  Rows same_, turned_, from_;  // of the last check
 };
 
 }  // namespace ebb::test
