@@ -211,7 +211,12 @@ static __device__ __noinline__ void emit_chunk(const CompressArgs& a, int n_rot,
   encode_block(a.rows.format, a.d, n_rot, x, row_at(a.rows, seq, chunk));
   if (a.slots.slot_of == nullptr) return;
   const std::int32_t slot = a.slots.slot_of[seq * a.rows.n_rows + chunk];
-  if (slot < 0) return;
+  if (slot < 0) {
+    // Kernels of this step will read the row where it is, in host memory. Those that have begun
+    // early need not see what is still on its way there.
+    __threadfence_system();
+    return;
+  }
   encode_block(a.rows.format, a.d, n_rot, x,
                a.slots.slots + seq * a.slots.sequence_bytes + slot * a.rows.row_bytes);
 }
