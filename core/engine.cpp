@@ -164,7 +164,8 @@ Status Engine::plan() {
 Result<std::int32_t> Engine::open_sequence() {
   const auto free = std::find(length_.begin(), length_.end(), -1);
   if (free == length_.end()) {
-    return make_error(Errc::out_of_memory, "all %d sequences are in use ([engine] max_sequences)",
+    return make_error(Errc::out_of_memory,
+                      "all %d sequences are in use ([engine] max_sequences and prefix_sequences)",
                       shape_.max_sequences);
   }
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());

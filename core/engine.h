@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/api/comm.h"
@@ -36,9 +37,8 @@ struct StepRow {
 
 /// A manifest's modules, wired, with memory for the sequences of [engine] max_sequences and
 /// prefix_sequences. A step feeds one token to each of its rows and is planned once: then it runs
-/// without allocation. Several engines may live
-/// in one process. Thread: the constructing thread is [startup] and [decode]; every member is
-/// called from it.
+/// without allocation. Several engines may live in one process. Thread: the constructing thread is
+/// [startup] and [decode]; every member is called from it.
 class Engine {
  public:
   /// Loads, wires, checks and plans; the first weight is touched after every check has passed.
@@ -66,6 +66,7 @@ class Engine {
   /// Makes an empty sequence hold n_tokens whose state is random: see Attention::fill.
   Status fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t seed);
   /// Makes an empty sequence hold what `from` holds, as if the same tokens had been fed to it.
+  /// Errors: invalid_argument; device.
   Status copy(std::int32_t from, std::int32_t to);
 
   const SessionShape& session() const { return shape_; }

@@ -13,36 +13,11 @@ less. The tokens have to be the same at every setting; if not, the status is 1.
 """
 
 import argparse
-import json
 import os
-import pathlib
 import random
-import subprocess
 import sys
-import tempfile
-import time
 
-
-def run(args, sequences, lines):
-    """Tokens by id, seconds, and seconds of processor time."""
-    with tempfile.TemporaryDirectory() as folder:
-        batch = pathlib.Path(folder, "p.jsonl")
-        results = pathlib.Path(folder, "r.jsonl")
-        batch.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        command = [args.program, "run", args.manifest, "-i", batch, "-o", results]
-        for item in [f"engine.max_sequences={sequences}"] + args.set:
-            command += ["--set", item]
-        with open(pathlib.Path(folder, "err"), "w+") as errors:
-            begin = time.monotonic()
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-            _, status, usage = os.wait4(process.pid, 0)
-            seconds = time.monotonic() - begin
-            if status != 0:
-                errors.seek(0)
-                sys.exit(f"{' '.join(map(str, command))} failed:\n{errors.read()}")
-        done = [json.loads(line) for line in results.read_text().splitlines()]
-        return ({line["id"]: line["tokens"] for line in done}, seconds,
-                usage.ru_utime + usage.ru_stime)
+from timed_batch import run_batch
 
 
 def main():
@@ -68,7 +43,10 @@ def main():
     for first in range(args.rounds):
         tokens = {}
         for sequences in settings:
-            tokens[sequences], seconds, busy = run(args, sequences, lines[first::args.rounds])
+            done, seconds, busy = run_batch(
+                args.program, args.manifest, [f"engine.max_sequences={sequences}", *args.set],
+                lines[first::args.rounds])
+            tokens[sequences] = {name: line["tokens"] for name, line in done.items()}
             wall[sequences] += seconds
             processor[sequences] += busy
         if any(tokens[sequences] != tokens[settings[0]] for sequences in settings):

@@ -13,35 +13,12 @@ tokens have to be the same; if not, the status is 1.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 
-
-def run(args, held, lines):
-    """Results by id, seconds, and seconds of processor time."""
-    with tempfile.TemporaryDirectory() as folder:
-        batch = pathlib.Path(folder, "p.jsonl")
-        results = pathlib.Path(folder, "r.jsonl")
-        batch.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        command = [args.program, "run", args.manifest, "-i", batch, "-o", results]
-        for item in args.set + [f"engine.prefix_sequences={held}"]:
-            command += ["--set", item]
-        with open(pathlib.Path(folder, "err"), "w+") as errors:
-            begin = time.monotonic()
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-            _, status, usage = os.wait4(process.pid, 0)
-            seconds = time.monotonic() - begin
-            if status != 0:
-                errors.seek(0)
-                sys.exit(f"{' '.join(map(str, command))} failed:\n{errors.read()}")
-        done = {line["id"]: line for line in map(json.loads, results.read_text().splitlines())}
-        return done, seconds, usage.ru_utime + usage.ru_stime
+from timed_batch import run_batch
 
 
 def main():
@@ -72,7 +49,9 @@ def main():
     for _ in range(args.rounds):
         tokens = {}
         for held in settings:
-            done, seconds, processor = run(args, held, lines)
+            done, seconds, processor = run_batch(
+                args.program, args.manifest,
+                [*args.set, f"engine.prefix_sequences={held}"], lines)
             wall[held].append(seconds)
             busy[held].append(processor)
             tokens[held] = {name: line["tokens"] for name, line in done.items()}

@@ -2,8 +2,8 @@
 # Judges compute_cuda on this machine's GPU: by vectors of other engines, and by the CPU backend.
 # It takes less than five minutes.
 #
-#   tools/test_gpu.sh [BUILD]      BUILD: a build folder with ebb, its modules, oracle_check and
-#                                  its checks (default: build/cuda)
+#   tools/test_gpu.sh [BUILD]      BUILD: a build folder with ebb, its modules and its checks
+#                                  (default: build/cuda)
 #
 # First the kernels against double precision (cuda_*_test), then whole models.
 #

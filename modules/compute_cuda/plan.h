@@ -14,9 +14,9 @@ class Plan {
  public:
   /// Captures the ops, whose host calls it keeps. `launch.stream` is used for the capture alone;
   /// `launch.workspace` holds recorded.all_workspace() and outlives the plan. With `timed`, a run
-  /// also takes the time after every op. Without `as_graph` the graph is only counted, and a run
-  /// enqueues every op anew: what a graph is compared with. In neither case does an op run beside
-  /// another.
+  /// also takes the time after every op. Without `as_graph` the graph's nodes are only counted, and
+  /// a run enqueues every op anew: what a graph is compared with. With times, or without a graph,
+  /// no op runs beside another.
   static Result<Plan> capture(RecordedPlan&& recorded, const Launch& launch, bool timed,
                               bool as_graph);
 

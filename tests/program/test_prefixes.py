@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import signal
+import struct
 import unittest
 
 from support import DATA, DEMO, FIXTURES, ProgramTest, stop
@@ -121,10 +122,19 @@ class Prefixes(ProgramTest):
                              "--trace", trace)
                 result = self.expect(0, "replay", trace, "--verify")
                 self.assertIn("equal to the run", result.out)
+                self.check_births(trace)
                 facts = json.loads(self.expect(0, "inspect", "--json", trace).out)
                 self.assertEqual(facts["max_decode"], n_together)
                 self.assertEqual(facts["max_sequences"], n_together + 1)
                 self.assertEqual(facts["totals"]["sequences"], 9 + 3)
+
+    def check_births(self, trace):
+        """What is copied is not born: exported are the births that the replay stores."""
+        self.expect(0, "replay", trace, "--no-bound", "--oracle-general", self.path("all.bin"),
+                    "--births", "--json", self.path("rows.json"))
+        row, = json.loads((self.folder / "rows.json").read_text())["rows"]
+        records = (self.folder / "all.bin").stat().st_size // struct.calcsize("<IQIq")
+        self.assertEqual(records, row["distinct"] + row["stores"])
 
     def test_prompts_may_be_equal_or_the_beginning_of_one_another(self):
         document = tokens(N_DOCUMENT, 1)

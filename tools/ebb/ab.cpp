@@ -213,9 +213,9 @@ Result<int> ab(const AbArgs& args) {
   EBB_TRY(engines.open(args.keep_open));
   EBB_TRY(keep_common_jobs(report.sides, report.refusals));
   report.both_open = engines.both();
-  report.why_one = engines.why_one();
-  if (!report.why_one.empty()) {
-    tell("every turn has a new engine: {}\n", printable(report.why_one));
+  report.why_not_kept = engines.why_not_kept();
+  if (!report.why_not_kept.empty()) {
+    tell("every turn has a new engine: {}\n", printable(report.why_not_kept));
   }
 
   report.date = now_utc();

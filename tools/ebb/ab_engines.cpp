@@ -16,7 +16,7 @@ Status AbEngines::open(bool keep_open) {
   const Status beside = open_side(1);
   if (beside || beside.error().code != Errc::out_of_memory) return beside;
   both_ = false;
-  why_one_ = beside.error().message;
+  why_not_kept_ = beside.error().message;
   engines_[0].reset();
   return open_side(1);
 }

@@ -30,7 +30,7 @@ class AbEngines {
 
   bool both() const { return both_; }
   /// Why they do not stay open though they were to; else empty.
-  const std::string& why_one() const { return why_one_; }
+  const std::string& why_not_kept() const { return why_not_kept_; }
 
  private:
   Status open_side(std::size_t side);
@@ -41,7 +41,7 @@ class AbEngines {
   std::unique_ptr<Engine> engines_[2];
   bool known_[2] = {false, false};
   bool both_ = true;
-  std::string why_one_;
+  std::string why_not_kept_;
 };
 
 }  // namespace ebb::cli

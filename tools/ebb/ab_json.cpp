@@ -166,7 +166,8 @@ ordered_json ab_json(const AbReport& report) {
       {"rounds_wanted", report.n_wanted},
       {"rounds", report.n_rounds},
       {"engines", report.both_open ? "both open" : "new for each turn"},
-      {"why_not_kept_open", report.why_one.empty() ? ordered_json() : ordered_json(report.why_one)},
+      {"why_not_kept_open",
+       report.why_not_kept.empty() ? ordered_json() : ordered_json(report.why_not_kept)},
       {"verdict", report.verdict},
       {"warnings", report.warnings}};
   json["sides"] = {{"A", side_json(report, 0)}, {"B", side_json(report, 1)}};

@@ -25,7 +25,7 @@ struct AbReport {
   bool complete = true;  ///< all rounds that were asked for
   std::int32_t n_wanted = 0;
   bool both_open = true;
-  std::string why_one;  ///< why they did not stay open though they were to; else empty
+  std::string why_not_kept;  ///< why they did not stay open though they were to; else empty
   AbSides sides;
   std::vector<AbRefusal> refusals;
   std::vector<AbDifference> differences;

@@ -292,12 +292,12 @@ AbTable provenance_table(const AbReport& report) {
       {"program", "ebb " EBB_VERSION},
       {"build of A, B", report.sides[0].facts.build + ", " + report.sides[1].facts.build},
       {"prompts", fmt::format("{}, {} compared", printable(report.input), report.tokens.size())},
-      {"engines",
-       report.both_open
-           ? "both open all the time, one at work"
-           : fmt::format(
-                 "a new one for each turn, warmed up after opening{}",
-                 report.why_one.empty() ? "" : "; both did not fit: " + printable(report.why_one))},
+      {"engines", report.both_open
+                      ? "both open all the time, one at work"
+                      : fmt::format("a new one for each turn, warmed up after opening{}",
+                                    report.why_not_kept.empty()
+                                        ? ""
+                                        : "; both did not fit: " + printable(report.why_not_kept))},
   };
   std::string order;
   for (const AbPass& pass : report.passes) {

@@ -41,7 +41,7 @@ inline Status feed_for_logits(
 
 /// Feeds the first `n_prompt` tokens to a fresh sequence as a prompt, and each of the others in a
 /// step of its own, as decode does; hands out the logits of every position from the prompt's last
-/// on. `progress`: see Engine::prefill. Returns false if that stopped it.
+/// on. `progress`: see prefill. Returns false if that stopped it.
 /// Errors: of the engine, and those of `take`, which end it.
 inline Result<bool> feed_one_by_one(
     Engine& engine, std::span<const std::int32_t> tokens, std::size_t n_prompt,

@@ -64,6 +64,11 @@ Result<std::vector<Access>> read_accesses(Reader& reader, bool with_births) {
       opening[static_cast<std::size_t>(record->sequence)] = ++n_openings;
       n_complete[static_cast<std::size_t>(record->sequence)] = 0;
     }
+    // These chunks are in the pool without ever having been given a slot.
+    if (record->kind == Kind::filled) {
+      n_complete[static_cast<std::size_t>(record->sequence)] =
+          record->n_tokens / static_cast<std::int64_t>(header.ratio);
+    }
   }
   finish_step();
   return accesses;

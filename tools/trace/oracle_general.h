@@ -14,7 +14,8 @@ namespace ebb::trace {
 /// chunk, sequence openings counted from 1; the size is the bytes of a row; records count from 1,
 /// and -1 means never again. Each chunk stands once per step, layer and sequence, ascending. Chunks
 /// get a slot as they are completed, before the step selects: `with_births`, that is a record too,
-/// the first of every object. Without, a simulator meets them first when they are selected.
+/// the first of every object, but for what a sequence was copied with: that begins without a slot.
+/// Without, a simulator meets all of them first when they are selected.
 /// Holds 24 bytes per record in memory. Returns the number of records.
 /// Source of the layout: libCacheSim, oracleGeneralBin.h.
 Result<std::uint64_t> export_oracle_general(const std::string& trace, bool recover,
