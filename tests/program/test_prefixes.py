@@ -136,6 +136,22 @@ class Prefixes(ProgramTest):
         records = (self.folder / "all.bin").stat().st_size // struct.calcsize("<IQIq")
         self.assertEqual(records, row["distinct"] + row["stores"])
 
+    def traced(self, lines):
+        manifest = self.manifest(more=SWAP.format(staging="demand"))
+        trace = self.path("run.trace")
+        self.answers(manifest, self.batch(lines), "r.jsonl", *self.held(1), "--trace", trace)
+        return trace
+
+    def test_selections_are_those_of_a_request_and_not_of_a_prefix(self):
+        # The prefix ends with a step of one row; the first request decodes one step, as does the
+        # second; the third, five.
+        lines = questions(4, 1)
+        for line, max_tokens in zip(lines, (2, 2, 6, 9)):
+            line["tokens"] = line["tokens"][:385] + line["tokens"][N_DOCUMENT:]
+            line["max_tokens"] = max_tokens
+        out = self.expect(0, "replay", self.traced(lines), "--selections", self.path("s.bin")).out
+        self.assertIn(f"4 layers, {2 * 5 - 2} steps", out)
+
     def test_prompts_may_be_equal_or_the_beginning_of_one_another(self):
         document = tokens(N_DOCUMENT, 1)
         lines = [{"id": f"e{i}", "tokens": document + [5] * extra, "max_tokens": 4}

@@ -27,11 +27,20 @@ Result<Steps> read_steps(Reader& reader, const std::string& trace) {
   bool listens = false;
   for (;;) {
     EBB_ASSIGN(const Record* const record, reader.next());
-    if (record == nullptr || (record->kind == Kind::close && record->sequence == sequence)) break;
+    if (record == nullptr) break;
+    // One such step is the end of a prompt, or of a prefix that others go on from.
+    const bool has_begun = steps.ids.size() > 1;
+    if (record->kind == Kind::close && record->sequence == sequence) {
+      if (has_begun) break;
+      sequence = -1;
+    }
     if (record->kind == Kind::step) {
       const Run& run = record->runs.front();
       const bool is_alone = record->runs.size() == 1 && run.n_rows == 1;
-      if (is_alone && sequence < 0) sequence = run.sequence;
+      if (is_alone && run.sequence != sequence && !has_begun) {
+        sequence = run.sequence;
+        steps.ids.clear();
+      }
       listens = is_alone && run.sequence == sequence;
       if (!listens) continue;
       if (steps.ids.empty()) {
