@@ -152,11 +152,20 @@ def count_tokens(lines, args):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "needles.jsonl")
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        done = subprocess.run([args.program, "eval", "needles", args.manifest, "-i", path, "--count"],
-                              capture_output=True, text=True)
+        try:
+            done = subprocess.run([args.program, "eval", "needles", args.manifest, "-i", path,
+                                   "--count"], capture_output=True, text=True)
+        except OSError as why:
+            sys.exit(f"make_needles.py: --program {args.program}: {why.strerror}")
     if done.returncode != 0:
         sys.exit(f"make_needles.py: {args.program} cannot count tokens: {done.stderr.strip()}")
-    return [json.loads(line)["n_tokens"] for line in done.stdout.splitlines()]
+    try:
+        counts = [json.loads(line)["n_tokens"] for line in done.stdout.splitlines()]
+    except (ValueError, KeyError, TypeError):
+        counts = []
+    if len(counts) != len(lines):
+        sys.exit(f"make_needles.py: --program {args.program} is no ebb: it did not count tokens")
+    return counts
 
 
 def make(needles, args):
@@ -228,11 +237,16 @@ def main():
     for task in tasks:
         if task not in TASKS:
             parser.error(f"--task {task}: want {', '.join(TASKS)} or all")
+        if tasks.count(task) > 1:
+            parser.error(f"--task {args.task}: {task} stands in it twice")
     try:
         lengths = [parse_length(length) for length in args.lengths.split(",")]
         text = "\n\n".join(pathlib.Path(path).read_text(encoding="utf-8") for path in args.text)
     except (OSError, UnicodeDecodeError, argparse.ArgumentTypeError) as why:
         parser.error(str(why))
+    for length in lengths:
+        if lengths.count(length) > 1:
+            parser.error(f"--lengths {args.lengths}: {length} stands in it twice")
     facts = {"multi_key": args.keys, "multi_value": args.values, "variables": 2 * args.hops}
     for task in tasks:
         if facts.get(task, 1) * TOKENS_OF_A_FACT > min(lengths):
@@ -246,8 +260,11 @@ def main():
     needles = [Needle(task, length, number, sentences, text, args)
                for task in tasks for length in lengths for number in range(args.count)]
     lines = make(needles, args)
-    with open(args.output, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    try:
+        with open(args.output, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    except OSError as why:
+        sys.exit(f"make_needles.py: --output {args.output}: {why.strerror}")
     print(f"{len(lines)} needles in {args.output}")
 
 

@@ -119,7 +119,9 @@ class MakeNeedles(ProgramTest):
 
     def test_what_cannot_be_made_is_refused(self):
         for arguments, says in ((("--task", "haystack"), "--task haystack"),
-                                (("--lengths", "1K,x"), "x: want"), (("--lengths", "8"), "8: want"),
+                                (("--lengths", "1K,x"), "x: want"),
+                                (("--lengths", "1K,2K,1024"), "1024 stands in it twice"),
+                                (("--task", "single,single"), "single stands in it twice"), (("--lengths", "8"), "8: want"),
                                 (("--count", "0"), "0: want"),
                                 (("--task", "multi_key", "--keys", "100000"), "100000: want 1..1000"),
                                 (("--task", "multi_value", "--values", "200", "--lengths", "1K"),
@@ -130,6 +132,13 @@ class MakeNeedles(ProgramTest):
         self.assertIn("10 or more", self.make(status=2, text=self.write("t.txt", "Too. Short.")))
         self.assertIn("more than 40 tokens", self.make("--lengths", "40", "--manifest",
                                                        self.manifest(), "--program", EBB, status=1))
+        for program, says in ((self.path("none"), "No such file"), (self.folder, "Permission denied"),
+                              ("/bin/true", "is no ebb"), ("/bin/echo", "is no ebb")):
+            err = self.make("--manifest", self.manifest(), "--program", program, status=1)
+            self.assertRegex(err, rf"\Amake_needles.py: --program {program}.*{says}.*\n\Z")
+        for name, says in (("no/n.jsonl", "No such file"), ("", "Is a directory")):
+            err = self.make("--lengths", "256", name=name, status=1)
+            self.assertRegex(err, rf"\Amake_needles.py: --output .*{says}.*\n\Z")
         for line in ({"id": "a", "prompt": "x", "answer": "y", "answers": ["y"]},
                      {"id": "a", "prompt": "x", "answers": []},
                      {"id": "a", "prompt": "x", "answers": ["y", 3]}):
