@@ -77,6 +77,20 @@ class CommandLine(ProgramTest):
         self.expect(0, "run", manifest, "-i", batch, "-o", "./-", cwd=self.folder)
         self.assertEqual(len(self.results("-")), 1)
 
+    def test_a_file_without_a_name_is_refused_and_not_left_out(self):
+        manifest = self.manifest()
+        for arguments in (("run", manifest, "-i", "x", "-o", ""),
+                          ("run", manifest, "-i", "x", "-o", "y", "--trace", ""),
+                          ("eval", "logits", manifest, "-i", "x", "-o", ""),
+                          ("eval", "needles", manifest, "-i", "x", "-o", ""),
+                          ("eval", "needles", manifest, "-i", "x", "--likelihood", "--against", ""),
+                          *(("bench", manifest, flag, "") for flag in ("--csv", "--json", "--plot")),
+                          *(("replay", "x", flag, "") for flag in (
+                              "--json", "--csv", "--plot", "--oracle-general", "--selections"))):
+            result = self.expect(2, *arguments, cwd=self.folder)
+            self.assertIn("the name of the file is empty", result.err)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["m.toml"])
+
     def test_set_of_a_module_and_its_keys_in_any_order(self):
         one, other = "compute.threads=3", "compute.module=compute_cpu"
         manifest = self.write("cuda.toml", (self.folder / self.manifest()).read_text().replace(

@@ -204,7 +204,9 @@ class Likelihood(ProgramTest):
         self.likelihood(self.manifest(), [good], output="o.jsonl")
         self.write("bad.jsonl", '{"id": "good"}\n')
         self.write("nan.jsonl", '{"id": "good", "tokens": [1], "nats": []}\n')
+        self.write("huge.jsonl", '{"id": "good", "tokens": [1, 2], "nats": [1e308, 1e308]}\n')
         for lines, more, says in (
+                ([good], ("--against", self.path("huge.jsonl")), "huge.jsonl:1: want what"),
                 ([good, several], (), "needle s: several answers"),
                 ([good, long], (), "needle long: with its answer the prompt has"),
                 ([good], ("--decode", "9"), "--decode 9: the prompt has"),

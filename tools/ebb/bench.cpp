@@ -149,6 +149,7 @@ void add_bench(CLI::App& app, int& status) {
       ->type_name("FILE");
   command
       ->add_option("--plot", args->plot, "Draw decode and prefill speed by context, to this file")
+      ->check(file_name())
       ->type_name("FILE.svg|FILE.html");
   command->footer(
       "A prefill row is the time to feed one sequence from one length to the next; a decode row\n"

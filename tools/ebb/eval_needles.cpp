@@ -281,6 +281,7 @@ void add_eval_needles(CLI::App& eval, int& status) {
       ->add_option("--against", args->against,
                    "With --likelihood: an --output of another run, to show differences to, needle\n"
                    "by needle")
+      ->check(file_name())
       ->needs(likelihood)
       ->type_name("FILE.jsonl");
   command->footer(

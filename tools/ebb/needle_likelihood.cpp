@@ -54,7 +54,8 @@ Result<Likelihoods> read_likelihoods(std::string_view text, const std::string& n
     AnswerLikelihood one;
     if (!read_ids(parsed->at("tokens"), one.tokens)) return fail(want);
     for (const nlohmann::json& value : parsed->at("nats")) {
-      if (!value.is_number()) return fail(want);
+      // What is far from any logarithm of a probability would make sums overflow.
+      if (!value.is_number() || !(std::abs(value.get<double>()) < 1e30)) return fail(want);
       one.nats.push_back(value.get<double>());
     }
     if (one.nats.empty() || one.nats.size() != one.tokens.size()) return fail(want);

@@ -246,6 +246,7 @@ void add_replay(CLI::App& app, int& status) {
   command
       ->add_option("--plot", args->plot,
                    "Also draw the miss ratio by slots, a line per policy, and the bound's")
+      ->check(file_name())
       ->type_name("FILE.svg|FILE.html");
   CLI::Option* const oracle_general =
       command

@@ -47,13 +47,22 @@ inline CLI::Validator size_number() {
       "");
 }
 
-/// Results go to files: some are written in place and locked, the others replaced as a whole.
-inline CLI::Validator output_file() {
+/// For files that may be left out: an empty name, say of a variable that is not set, is none.
+inline CLI::Validator file_name() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        return text == "-" ? "want a file; ./- if it is to be called so" : "";
+        return text.empty() ? "the name of the file is empty" : "";
       },
       "");
+}
+
+/// Results go to files: some are written in place and locked, the others replaced as a whole.
+inline CLI::Validator output_file() {
+  return file_name() & CLI::Validator(
+                           [](std::string& text) -> std::string {
+                             return text == "-" ? "want a file; ./- if it is to be called so" : "";
+                           },
+                           "");
 }
 
 }  // namespace ebb::cli
