@@ -17,38 +17,41 @@ import os
 import random
 import sys
 
-from timed_batch import run_batch
+from measuring import Batch, number, numbers
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("manifest")
     parser.add_argument("--program", default="build/release/bin/ebb")
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--sequences", default="1,4,8,16")
-    parser.add_argument("--new", type=int, default=32)
-    parser.add_argument("--prompt", default="8,32", help="fewest and most tokens")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--vocab", type=int, default=4096, help="token ids are drawn below this")
+    parser.add_argument("--requests", type=number(1), default=1000)
+    parser.add_argument("--sequences", type=numbers(1), default="1,4,8,16")
+    parser.add_argument("--new", type=number(1), default=32)
+    parser.add_argument("--prompt", type=numbers(1, 2), default="8,32", help="fewest and most tokens")
+    parser.add_argument("--rounds", type=number(1), default=5)
+    parser.add_argument("--vocab", type=number(4), default=4096, help="token ids are drawn below this")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
-    low, high = (int(n) for n in args.prompt.split(","))
+    if len(args.prompt) != 2 or args.prompt[0] > args.prompt[1]:
+        parser.error("--prompt: want two numbers, the smaller one first")
+    if args.rounds > args.requests:
+        parser.error(f"--rounds {args.rounds}: there are {args.requests} requests")
+    low, high = args.prompt
     draw = random.Random(1)
     lines = [{"id": f"r{i}", "max_tokens": args.new, "ignore_eos": True,
               "tokens": [draw.randrange(3, args.vocab) for _ in range(draw.randint(low, high))]}
              for i in range(args.requests)]
-    settings = [int(n) for n in args.sequences.split(",")]
+    settings = args.sequences
     wall, processor = dict.fromkeys(settings, 0.0), dict.fromkeys(settings, 0.0)
     load = [os.getloadavg()[0]]
     for first in range(args.rounds):
         tokens = {}
         for sequences in settings:
-            done, seconds, busy = run_batch(
-                args.program, args.manifest, [f"engine.max_sequences={sequences}", *args.set],
-                lines[first::args.rounds])
-            tokens[sequences] = {name: line["tokens"] for name, line in done.items()}
-            wall[sequences] += seconds
-            processor[sequences] += busy
+            done = Batch(args.program, args.manifest,
+                         [f"engine.max_sequences={sequences}"] + args.set, lines[first::args.rounds])
+            tokens[sequences] = {line["id"]: line["tokens"] for line in done.results}
+            wall[sequences] += done.seconds
+            processor[sequences] += done.busy
         if any(tokens[sequences] != tokens[settings[0]] for sequences in settings):
             sys.exit("the tokens differ between settings")
         load.append(os.getloadavg()[0])

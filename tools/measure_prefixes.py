@@ -14,11 +14,10 @@ tokens have to be the same; if not, the status is 1.
 
 import argparse
 import os
-import pathlib
 import statistics
 import sys
 
-from timed_batch import run_batch
+from measuring import Batch, fail, number, read_text
 
 
 def main():
@@ -26,17 +25,17 @@ def main():
     parser.add_argument("manifest")
     parser.add_argument("--program", default="build/release/bin/ebb")
     parser.add_argument("--text", default="tests/data/prose_heldout.txt")
-    parser.add_argument("--characters", type=int, default=30300, help="of a document")
-    parser.add_argument("--documents", type=int, default=1)
-    parser.add_argument("--questions", type=int, default=20, help="about each document")
-    parser.add_argument("--new", type=int, default=16)
-    parser.add_argument("--held", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--characters", type=number(1), default=30300, help="of a document")
+    parser.add_argument("--documents", type=number(1), default=1)
+    parser.add_argument("--questions", type=number(1), default=20, help="about each document")
+    parser.add_argument("--new", type=number(1), default=16)
+    parser.add_argument("--held", type=number(1, 1024), default=1)
+    parser.add_argument("--rounds", type=number(1), default=3)
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
-    text = pathlib.Path(args.text).read_text()
+    text = read_text(args.text)
     if len(text) < args.characters * args.documents:
-        sys.exit(f"{args.text} has {len(text)} characters")
+        fail(f"{args.text} has {len(text)} characters")
     lines = []
     for i in range(args.questions * args.documents):
         at = i % args.documents * args.characters
@@ -49,13 +48,12 @@ def main():
     for _ in range(args.rounds):
         tokens = {}
         for held in settings:
-            done, seconds, processor = run_batch(
-                args.program, args.manifest,
-                [*args.set, f"engine.prefix_sequences={held}"], lines)
-            wall[held].append(seconds)
-            busy[held].append(processor)
-            tokens[held] = {name: line["tokens"] for name, line in done.items()}
-            usage = [line["usage"] for line in done.values()]
+            done = Batch(args.program, args.manifest,
+                         args.set + [f"engine.prefix_sequences={held}"], lines)
+            wall[held].append(done.seconds)
+            busy[held].append(done.busy)
+            tokens[held] = {line["id"]: line["tokens"] for line in done.results}
+            usage = [line["usage"] for line in done.results]
             fed[held] = sum(one["prompt_tokens"] - one["prompt_tokens_details"]["cached_tokens"]
                             for one in usage)
         load.append(os.getloadavg()[0])

@@ -12,40 +12,22 @@ printed beside it. The share of memory bandwidth counts the weights one token re
 
 import argparse
 import json
-import os
-import pathlib
 import random
-import resource
 import subprocess
-import sys
-import tempfile
-import time
 
-
-def run(program, manifest, sets, lines):
-    """Results of one batch, and the peak resident memory of the process in MiB."""
-    with tempfile.TemporaryDirectory() as folder:
-        prompts = pathlib.Path(folder, "prompts.jsonl")
-        results = pathlib.Path(folder, "results.jsonl")
-        prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        command = [program, "run", manifest, "-i", prompts, "-o", results]
-        for item in sets:
-            command += ["--set", item]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        errors = process.stderr.read().decode()
-        _, status, usage = os.wait4(process.pid, 0)
-        if status != 0:
-            sys.exit(f"{' '.join(map(str, command))} failed:\n{errors}")
-        return [json.loads(line) for line in results.read_text().splitlines()], \
-            usage.ru_maxrss / 1024
+from measuring import Batch, fail, number, numbers
 
 
 def active_bytes(program, model):
     """Bytes of weights that one token reads: all of them, but only the used experts and one row of
     the embedding and of each expert table."""
-    info = json.loads(subprocess.run([program, "inspect", model, "--json"], check=True,
-                                     capture_output=True).stdout)
-    meta = info["metadata"]
+    done = subprocess.run([program, "inspect", model, "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        fail(f"--model {model}: {done.stderr.rstrip()}")
+    info = json.loads(done.stdout)
+    meta = info.get("metadata", {})
+    if "deepseek4.expert_used_count" not in meta or not meta.get("deepseek4.expert_count"):
+        fail(f"--model {model}: no model with experts")
     share = meta["deepseek4.expert_used_count"] / meta["deepseek4.expert_count"]
     total = 0
     for tensor in info["tensors"]:
@@ -59,17 +41,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("manifest")
     parser.add_argument("--program", default="build/release/bin/ebb")
-    parser.add_argument("--prefill", default="512,2048,8192")
-    parser.add_argument("--decode", default="512,4096,16384")
-    parser.add_argument("--new", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--vocab", type=int, default=4096, help="token ids are drawn below this")
+    parser.add_argument("--prefill", type=numbers(1, 0), default="512,2048,8192")
+    parser.add_argument("--decode", type=numbers(1, 0), default="512,4096,16384")
+    parser.add_argument("--new", type=number(1), default=32)
+    parser.add_argument("--rounds", type=number(1), default=3)
+    parser.add_argument("--vocab", type=number(4), default=4096, help="token ids are drawn below this")
     parser.add_argument("--model", help="GGUF file, to count the bytes that a token reads")
     parser.add_argument("--bandwidth", type=float, help="measured read bandwidth, GB/s")
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
-    prefill = [int(n) for n in args.prefill.split(",") if n]
-    decode = [int(n) for n in args.decode.split(",") if n]
+    prefill, decode = args.prefill, args.decode
+    if not prefill + decode:
+        parser.error("nothing to measure: --prefill and --decode are empty")
 
     draw = random.Random(1)
     sizes = sorted(set(prefill + decode))
@@ -81,9 +64,9 @@ def main():
     rates = {}
     peak = 0
     for _ in range(args.rounds):
-        results, memory = run(args.program, args.manifest, sets, lines)
-        peak = max(peak, memory)
-        for result in results:
+        batch = Batch(args.program, args.manifest, sets, lines)
+        peak = max(peak, batch.peak)
+        for result in batch.results:
             n, timings = int(result["id"]), result["timings"]
             if n in prefill:
                 rates.setdefault(("prefill", n), []).append(n / timings["prefill_s"])
@@ -104,10 +87,9 @@ def main():
 
     first = []
     for _ in range(args.rounds):
-        start = time.monotonic()
-        run(args.program, args.manifest, args.set,
-            [{"id": "first", "tokens": ids[:16], "max_tokens": 1}])
-        first.append(time.monotonic() - start)
+        batch = Batch(args.program, args.manifest, args.set,
+                      [{"id": "first", "tokens": ids[:16], "max_tokens": 1}])
+        first.append(batch.seconds)
     print(f"start to first token, 16-token prompt, the process's end included: {min(first):.3f} s")
 
 
