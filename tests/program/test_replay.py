@@ -225,6 +225,11 @@ class Replay(ProgramTest):
         size = struct.unpack_from("<I", data, 12)[0]
         data[40] ^= 1
         self.assertEqual(zlib.crc32(data[:size - 4]), struct.unpack_from("<I", data, size - 4)[0])
+        # Longer than any run: refused before tables of that size are made.
+        struct.pack_into("<Q", data, 36, (1 << 24) + 1)
+        struct.pack_into("<I", data, size - 4, zlib.crc32(data[:size - 4]))
+        self.expect_refused("a size in the header is out of range", "replay",
+                            self.write("long", bytes(data)))
 
     def test_what_is_wrong_on_the_command_line_is_refused(self):
         trace = self.record()

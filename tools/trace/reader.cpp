@@ -126,7 +126,7 @@ Status Reader::read_header() {
   if (!within(header_.n_layers, 1, 1 << 10) || !within(header_.max_sequences, 1, 1 << 16) ||
       !within(header_.max_decode, 1, header_.max_sequences) ||
       !within(header_.max_rows, 1, 1 << 20) || !within(header_.top_k, 1, 1 << 16) ||
-      !within(header_.ratio, 1, 1 << 16) || !within(header_.max_context, 1, 1 << 30) ||
+      !within(header_.ratio, 1, 1 << 16) || !within(header_.max_context, 1, 1 << 24) ||
       !within(header_.row_bytes, 1, 1 << 20) || !within(header_.staging, 1, 2) ||
       header_.slots > 1 << 30) {
     return fault(16, "a size in the header is out of range");
