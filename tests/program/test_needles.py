@@ -146,5 +146,43 @@ class MakeNeedles(ProgramTest):
                                 self.batch([line]))
 
 
+class MakeDocuments(ProgramTest):
+    """tools/train_scorer/make_documents.py, which needs no package."""
+
+    def make(self, *arguments, status=0):
+        script = ROOT / "tools" / "train_scorer" / "make_documents.py"
+        done = subprocess.run([sys.executable, "-B", script, *map(str, arguments)],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stderr
+
+    def test_each_document_has_its_questions(self):
+        self.make(PROSE, "-o", self.path("d.jsonl"), "-n", 3, "--tokens", 100, 200)
+        lines = self.results("d.jsonl")
+        self.assertEqual([line["id"] for line in lines], ["d0-0000", "d0-0001", "d0-0002"])
+        for line in lines:
+            body, *turns = line["prompt"].split("<｜User｜>")
+            for turn in turns:
+                answer = re.search(r"</think>(\d+)<", turn)[1]
+                self.assertIn(answer, body)
+
+    def test_what_cannot_be_made_is_told_in_a_line(self):
+        empty = self.write("empty.txt", "\n \n")
+        out = self.path("d.jsonl")
+        for arguments, says in (((self.path("none.txt"), "-o", out), "none.txt: No such file"),
+                                ((self.folder, "-o", out), "Is a directory"),
+                                ((empty, "-o", out), "no text"),
+                                ((PROSE, "-o", self.path("no/d")), "no/d: No such file"),
+                                ((PROSE, "-o", "/dev/full"), "No space left"),
+                                ((PROSE, "-o", out, "-n", 0), "want 1 or more"),
+                                ((PROSE, "-o", out, "--questions", 0), "want 1 or more"),
+                                ((PROSE, "-o", out, "--tokens", 0, 0), "--tokens: want"),
+                                ((PROSE, "-o", out, "--tokens", 9, 8), "--tokens: want"),
+                                ((PROSE, "-o", out, "--characters-per-token", "nan"), "nan: want")):
+            err = self.make(*arguments, status=2)
+            self.assertRegex(err, rf"\Amake_documents.py: .*{says}.*\n\Z")
+        self.assertFalse((self.folder / "d.jsonl").exists())
+
+
 if __name__ == "__main__":
     unittest.main()

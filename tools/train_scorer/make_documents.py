@@ -10,6 +10,8 @@ import pathlib
 import random
 import re
 
+from failures import blaming, run
+
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 USER, ASSISTANT = "<｜User｜>", "<｜Assistant｜></think>"
 
@@ -38,7 +40,8 @@ def read_texts(paths):
     """Paragraphs on one line each, with an empty line between."""
     texts = []
     for path in paths:
-        text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
+        with blaming(path):
+            text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
         paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
         texts.append("\n\n".join(part for part in paragraphs if part))
     return texts
@@ -88,8 +91,16 @@ def main():
     parser.add_argument("--characters-per-token", type=float, default=3.6)
     parser.add_argument("--questions", type=int, default=8, help="at most; 1 or more")
     args = parser.parse_args()
+    if args.n < 1 or not 1 <= args.questions <= 1000:
+        raise SystemExit("-n, --questions: want 1 or more, and at most 1000 questions")
+    if not 1 <= args.tokens[0] <= args.tokens[1] <= 1 << 24:
+        raise SystemExit("--tokens: want two numbers of 1 to 16777216, the smaller one first")
+    if not 0.1 <= args.characters_per_token <= 100:
+        raise SystemExit(f"--characters-per-token {args.characters_per_token}: want 0.1 to 100")
     rng = random.Random(args.seed)
     texts = read_texts(args.texts)
+    if not any(texts):
+        raise SystemExit("no text in any of the files")
     low, high = (math.log(n * args.characters_per_token) for n in args.tokens)
     with open(args.output, "w", encoding="utf-8") as file:
         for number in range(args.n):
@@ -101,4 +112,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
