@@ -90,11 +90,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "endurance_check: %s\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return ebb::test::run_check("endurance_check", run, argc, argv); }

@@ -114,6 +114,16 @@ inline std::vector<std::int32_t> greedy(Engine& engine, std::span<const std::int
   return out;
 }
 
+/// main() of a check program: what `run` returns, or 2 and what went wrong if it throws.
+inline int run_check(const char* name, int (*run)(int, char**), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << error.what() << '\n';
+    return 2;
+  }
+}
+
 inline std::int32_t argmax(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 1; i < logits.size(); ++i) {

@@ -206,11 +206,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "oracle_check: %s\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return ebb::test::run_check("oracle_check", run, argc, argv); }

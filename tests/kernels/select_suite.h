@@ -25,11 +25,7 @@ BOOST_AUTO_TEST_CASE(the_choice_is_exact_with_many_ties_and_odd_sizes) {
       step.add_run(0, 4 * n_chunks - n_rows, n_rows);
       bench.write_queries(random, step, true);
       run_select(bench, step);
-      for (std::int32_t r = 0; r < n_rows; ++r) {
-        const std::int32_t visible = (step.pos[static_cast<std::size_t>(r)] + 1) / 4;
-        const auto want = reference::top_k(bench.scores(r, 0, n_chunks, visible), top_k);
-        BOOST_REQUIRE(bench.chosen(r) == want);
-      }
+      require_choices(bench, step, n_chunks);
     }
   }
 }
