@@ -27,6 +27,24 @@ static __device__ __noinline__ void normalise_block(float* x, int d, const float
   __syncthreads();
 }
 
+/// x = x * inverse RMS for a head's vector. The sum has the order of a warp whose lanes take four
+/// values at a time, which is that of heads_warp and of an attend that norms its queries: whichever
+/// of them does it, the bits are the same.
+static __device__ __noinline__ void normalise_head(float* x, int d, float eps, float* memory) {
+  if (threadIdx.x < kWarp) {
+    float sum = 0;
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < d; i += 4 * kWarp) {
+      for (int j = i; j < min(i + 4, d); ++j) sum = fmaf(x[j], x[j], sum);
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) memory[0] = 1.0f / sqrtf(sum / static_cast<float>(d) + eps);
+  }
+  __syncthreads();
+  const float scale = memory[0];
+  for (int i = threadIdx.x; i < d; i += blockDim.x) x[i] *= scale;
+  __syncthreads();
+}
+
 __device__ __forceinline__ float rounded_to_bf16(float x) {
   return bf16_to_float(float_to_bf16(x));
 }

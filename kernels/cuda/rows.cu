@@ -36,7 +36,7 @@ static __device__ __noinline__ void heads_row(const HeadsArgs& a, std::int64_t r
   float* const out = a.x + (row * a.n_heads + head) * a.d;
   for (int i = threadIdx.x; i < a.d; i += blockDim.x) x[i] = out[i];
   __syncthreads();
-  if (a.normalise) normalise_block(x, a.d, nullptr, a.eps, memory);
+  if (a.normalise) normalise_head(x, a.d, a.eps, memory);
   rope_block(x, a.d, a.cos_sin + row * a.n_pairs * 2, a.n_pairs, rounds_to_bf16(a.rounding));
   round_block(x, a.d, a.n_pairs, a.rounding);
   for (int i = threadIdx.x; i < a.d; i += blockDim.x) out[i] = x[i];
@@ -211,12 +211,7 @@ static __device__ __noinline__ void emit_chunk(const CompressArgs& a, int n_rot,
   encode_block(a.rows.format, a.d, n_rot, x, row_at(a.rows, seq, chunk));
   if (a.slots.slot_of == nullptr) return;
   const std::int32_t slot = a.slots.slot_of[seq * a.rows.n_rows + chunk];
-  if (slot < 0) {
-    // Kernels of this step will read the row where it is, in host memory. Those that have begun
-    // early need not see what is still on its way there.
-    __threadfence_system();
-    return;
-  }
+  if (slot < 0) return;
   encode_block(a.rows.format, a.d, n_rot, x,
                a.slots.slots + seq * a.slots.sequence_bytes + slot * a.rows.row_bytes);
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "kernels/cuda/attend.h"
+#include "kernels/cuda/rows.h"
 #include "tests/cuda/mirror.h"
 #include "tests/kernels/attend_bench.h"
 
@@ -21,6 +22,7 @@ struct Bench : AttendBench {
 
   std::vector<std::int32_t> slot_of;  // empty: chunks have one place
   std::vector<std::byte> slots;
+  bool heads_apart = false;  // queries are finished by an op of their own
 
   void run(const Step& step, std::int32_t max_rows = 0) {
     Mirror mirror;
@@ -50,8 +52,14 @@ struct Bench : AttendBench {
     heads.eps = 1e-6f;
     heads.cos_sin = a.cos_sin;
     heads.n_pairs = a.n_pairs;
+    if (heads_apart) {
+      cuda::RowGroup group;
+      group.has_heads = true;
+      group.heads = heads;
+      require_cuda(cuda::row_group(mirror.launch(0), group));
+    }
     require_cuda(cuda::attend(mirror.launch(cuda::attend_workspace(a)), a, 2 * shape.n_pairs,
-                              2 * shape.n_pairs, with_heads ? &heads : nullptr));
+                              2 * shape.n_pairs, with_heads && !heads_apart ? &heads : nullptr));
     mirror.fetch();
   }
 };
@@ -150,6 +158,25 @@ BOOST_AUTO_TEST_CASE(attend_gives_a_row_the_same_bits_in_every_batch) {
         bench.run(part);
         BOOST_REQUIRE(std::equal(bench.out.begin(), bench.out.end(), out.begin() + first * width));
       }
+    }
+  }
+}
+
+// Whether a step has an op between the two decides which of them it is: it must not show.
+BOOST_AUTO_TEST_CASE(queries_have_the_same_bits_whether_attend_finishes_them_or_heads_does) {
+  Random random(56);
+  for (const Shape& shape : kShapes) {
+    for (const std::int32_t n_rows : {1, 2, 20}) {
+      Bench bench(shape, 1, shape.window + 30, 30);
+      bench.with_heads = true;
+      Step step;
+      step.add_run(0, 60, n_rows);
+      bench.prepare(random, step);
+      bench.run(step);
+      const Floats want = bench.out;
+      bench.heads_apart = true;
+      bench.run(step);
+      BOOST_TEST((bench.out == want), "d = " << shape.d << ", " << n_rows << " rows");
     }
   }
 }

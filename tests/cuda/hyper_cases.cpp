@@ -156,6 +156,11 @@ BOOST_AUTO_TEST_CASE(hc_pre_by_clusters_equals_the_reference_with_and_without_wh
         Before given = before;
         if (n_used > 0) given.o = nan_floats(5 * d);
         got = run_pre(c, step, streams, true, &given);
+        Before summed = before;  // as experts that add their parts themselves leave it
+        summed.n_used = 0;
+        const PreOut apart = run_pre(c, step, streams, true, &summed);
+        BOOST_TEST((got.streams == apart.streams));
+        BOOST_TEST((got.y == apart.y));
         for (std::int64_t r = 0; r < 5; ++r) {
           const reference::HyperMix mix{{}, row_of(before.post, r, 4), row_of(before.comb, r, 16)};
           const auto want =
@@ -189,6 +194,34 @@ BOOST_AUTO_TEST_CASE(hc_pre_of_a_row_does_not_depend_on_the_batch) {
           BOOST_REQUIRE(
               std::equal(got.comb.begin(), got.comb.end(), want.comb.begin() + first * 16));
         }
+      }
+    }
+  }
+}
+
+// Whether a step has an op between the two decides if one launch does both: it must not show.
+BOOST_AUTO_TEST_CASE(hc_pre_has_the_same_bits_with_what_comes_before_it_and_behind_it) {
+  Random random(68);
+  for (const bool clusters : {false, true}) {
+    if (clusters && !has_clusters()) continue;
+    for (const std::int64_t d : {64, 320, 4096}) {
+      for (const std::int32_t n_rows : {1, 2, 20}) {
+        const Connection c(random, 4, d, false, DType::f16);
+        Step step;
+        step.add_run(0, 0, n_rows);
+        const Floats streams = normal_floats(random, n_rows * 4 * d, 2);
+        Before before;
+        before.o = normal_floats(random, n_rows * d);
+        before.post = normal_floats(random, n_rows * 4);
+        before.comb = normal_floats(random, n_rows * 16);
+        const PreOut together = run_pre(c, step, streams, clusters, &before);
+        Floats moved = streams;
+        run_post(step, before.o, before.post, before.comb, moved, 4, d);
+        const PreOut apart = run_pre(c, step, moved, clusters);
+        BOOST_TEST((together.streams == moved));
+        BOOST_TEST((together.y == apart.y));
+        BOOST_TEST((together.post == apart.post));
+        BOOST_TEST((together.comb == apart.comb));
       }
     }
   }
