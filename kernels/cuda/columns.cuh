@@ -11,12 +11,14 @@ __device__ __forceinline__ int column_place(Order order, int n) {
   int o = 0, t = 0, h = 0;
   switch (order) {
     case Order::octets:
+    case Order::signed_octets:
       o = i / 32, t = i % 32 / 8, h = i % 8 / 4;
       break;
     case Order::halves:
       o = i / 32, h = i % 32 / 16, t = i % 16 / 4;
       break;
     case Order::chunks:
+    case Order::signed_chunks:
       t = i / 64, o = i % 64 / 8, h = i % 8 / 4;
       break;
     case Order::quarters:
@@ -66,9 +68,9 @@ __device__ __forceinline__ float warp_larger(float value) {
   return value;
 }
 
-/// 2^e with 2^13 <= largest * 2^e < 2^14, of integers twice as much, kept where both it and its
-/// inverse are normal. Integers cannot say what is not finite: the inverse, which multiplies every
-/// product, is then NaN.
+/// 2^e with 2^13 <= largest * 2^e < 2^14, for Q2_K twice as much, kept where
+/// both it and its inverse are normal. Integers cannot say what is not finite: the inverse, which
+/// multiplies every product, is then NaN.
 struct ColumnScale {
   float factor, inverse;
 
@@ -77,7 +79,7 @@ struct ColumnScale {
     const int e = min(max((order == Order::quarters ? 14 : 13) - exponent, -126), 126);
     factor = __uint_as_float(static_cast<std::uint32_t>(e + 127) << 23);
     inverse = __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
-    if (order == Order::quarters && exponent == 128) inverse = __int_as_float(0x7fc00000);
+    if (holds_integers(order) && exponent == 128) inverse = __int_as_float(0x7fc00000);
   }
 };
 
@@ -94,12 +96,16 @@ __device__ __forceinline__ std::uint32_t nearest_integer(float x, float& rest) {
   return __float_as_uint(whole);
 }
 
-/// The upper and the lower bytes of four integers, and the rests.
-__device__ __forceinline__ uint2 digits_of(float4 v, float4& rest) {
-  const std::uint32_t a = nearest_integer(v.x, rest.x), b = nearest_integer(v.y, rest.y);
-  const std::uint32_t c = nearest_integer(v.z, rest.z), d = nearest_integer(v.w, rest.w);
+/// The upper and the lower bytes of four integers, and the rests. With signed lower bytes the upper
+/// ones are those of the integers plus 128; |v| <= 2^14 then.
+__device__ __forceinline__ uint2 digits_of(float4 v, Order order, float4& rest) {
+  const std::uint32_t more = order == Order::quarters ? 0 : 128;
+  const std::uint32_t a = nearest_integer(v.x, rest.x) + more;
+  const std::uint32_t b = nearest_integer(v.y, rest.y) + more;
+  const std::uint32_t c = nearest_integer(v.z, rest.z) + more;
+  const std::uint32_t d = nearest_integer(v.w, rest.w) + more;
   const std::uint32_t ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
-  return make_uint2(__byte_perm(ab, cd, 0x7632), __byte_perm(ab, cd, 0x5410));
+  return make_uint2(__byte_perm(ab, cd, 0x7632), __byte_perm(ab, cd, 0x5410) ^ more * 0x01010101u);
 }
 
 /// Splits values n .. n + 3 of a vector into its columns.
@@ -108,15 +114,15 @@ __device__ __forceinline__ void split_quad(float4 v, float factor, int n, int n_
   v = scaled(v, factor);
   float4 rest;
   const int place = column_place(order, n);
-  if (order == Order::quarters) {
+  if (holds_integers(order)) {
     const auto put = [&](__half* column, uint2 digits) {
       auto* const to = reinterpret_cast<std::uint32_t*>(column + place / 8 * 8) + place / 4 % 2;
       to[0] = digits.x;
       to[2] = digits.y;
     };
-    put(values, digits_of(v, rest));
+    put(values, digits_of(v, order, rest));
     float4 nothing;
-    if (n_columns == 2) put(values + n_in, digits_of(rest, nothing));
+    if (n_columns == 2) put(values + n_in, digits_of(rest, order, nothing));
     return;
   }
   uint2 bits = make_uint2(half_pair(v.x, v.y, rest.x, rest.y), half_pair(v.z, v.w, rest.z, rest.w));

@@ -13,9 +13,11 @@
 // so that low keeps what high drops and the pair is as good as an f32 number. In fast mode there is
 // high alone. Beside them go, for types with an offset, the sums of every 16 values, divided by 16.
 //
-// Where products are of integers, a column holds integers below 2^15, a signed byte above an
-// unsigned one: x * 2^e, whose largest magnitude 2^e brings into [2^14, 2^15), rounded, and of what
-// is left 2^15 times as much.
+// Where products are of integers, a column holds integers of 16 bits, an upper byte and a lower
+// one: x * 2^e, rounded, and of what is left kDigitStep times as much. For Q2_K 2^e brings the
+// largest magnitude into [2^14, 2^15), and the lower byte has no sign. For IQ2_XXS, whose products
+// take both bytes alike, both have one, and 2^e brings the largest into [2^13, 2^14), so that 64
+// products with weights of up to 43 * 31 fit 32 bits.
 //
 // Values are in the order in which a lane of a product wants them, which depends on how the weights
 // are stored (Order): blocks of 256, in these octets o of 32, in these 8 for each of 4 lanes t.
@@ -35,7 +37,14 @@ enum class Order {
   chunks,    ///< 64 t + 8 o + 4 h + i
   quarters,  ///< of Q2_K: 128 (t / 2) + 16 (t % 2) + 32 (o / 2) + 8 (o % 2) + 4 h + i; integers:
              ///< of a lane's eight of an octet the upper bytes, then the lower ones
+  signed_chunks,  ///< as chunks; integers whose bytes both have a sign
+  signed_octets,  ///< as octets; the same
 };
+
+/// Whether columns hold integers.
+__host__ __device__ constexpr bool holds_integers(Order order) {
+  return order == Order::quarters || order == Order::signed_chunks || order == Order::signed_octets;
+}
 
 inline constexpr int kOrderBlock = 256;
 /// What a vector's second column of integers is too large by.

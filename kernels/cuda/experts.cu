@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts_group.cuh"
 #include "kernels/cuda/experts_pieces.cuh"
 #include "kernels/cuda/experts_row.h"
 #include "kernels/cuda/tensor_product.h"
@@ -21,76 +22,6 @@ namespace {
 
 constexpr std::int64_t kMaxUngrouped = 4;     // rows of a step that is not grouped
 constexpr std::int64_t kMaxSmallPieces = 64;  // rows of a step whose pieces are streams
-
-/// counts[i], i < n: the sum of count(j), j < i. Returns the sum of all; by all threads of a block,
-/// whose warps leave their sums in `memory`.
-template <class Count>
-__device__ __forceinline__ int sums_before(int n, std::int32_t* counts, std::int32_t* memory,
-                                           Count count) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, n_warps = blockDim.x / kWarp;
-  int before = 0;
-  for (int first = 0; first < n; first += static_cast<int>(blockDim.x)) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    const int own = i < n ? count(i) : 0;
-    int sum = own;
-#pragma unroll
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, sum, step);
-      if (lane >= step) sum += other;
-    }
-    __syncthreads();
-    if (lane == kWarp - 1) memory[warp] = sum;
-    __syncthreads();
-    int of_warps = 0, all = 0;
-    for (int w = 0; w < n_warps; ++w) {
-      if (w == warp) of_warps = all;
-      all += memory[w];
-    }
-    if (i < n) counts[i] = before + of_warps + sum - own;
-    before += all;
-  }
-  return before;
-}
-
-/// One block; a warp collects the entries of an expert, so their order is that of rows.
-__global__ void group_kernel(ExpertsArgs a, Groups groups, int n_experts) {
-  // [3][n_experts]: an expert's entries, and entries and pieces before it.
-  extern __shared__ std::int32_t counts[];
-  __shared__ std::int32_t memory[kWarp];
-  std::int32_t* const entries_before = counts + n_experts;
-  std::int32_t* const pieces_before = entries_before + n_experts;
-  for (int e = threadIdx.x; e < n_experts; e += blockDim.x) counts[e] = 0;
-  const int n_rows = of_step(a.step.n_rows);
-  __syncthreads();
-  wait_for_inputs();
-  const int n_entries = n_rows * a.n_used;
-  for (int i = threadIdx.x; i < n_entries; i += blockDim.x) {
-    const int id = a.ids[i];
-    if (id >= 0 && id < n_experts) atomicAdd(&counts[id], 1);
-  }
-  __syncthreads();
-  const int rows = groups.piece_rows;
-  sums_before(n_experts, entries_before, memory, [&](int e) { return counts[e]; });
-  const int n_pieces = sums_before(n_experts, pieces_before, memory,
-                                   [&](int e) { return (counts[e] + rows - 1) / rows; });
-  if (threadIdx.x == 0) *groups.n_pieces = n_pieces;
-  __syncthreads();
-  // Lanes look at 32 entries at a time and line up behind each other.
-  const int lane = threadIdx.x % kWarp;
-  for (int e = threadIdx.x / kWarp; e < n_experts; e += blockDim.x / kWarp) {
-    const int all = counts[e], begin = entries_before[e];
-    int n = 0;
-    for (int base = 0; n < all; base += kWarp) {
-      const bool mine = base + lane < n_entries && a.ids[base + lane] == e;
-      const unsigned votes = __ballot_sync(kAllLanes, mine);
-      if (mine) groups.entries[begin + n + __popc(votes & ((1u << lane) - 1))] = base + lane;
-      n += __popc(votes);
-    }
-    for (int p = lane; p * rows < n; p += kWarp) {
-      groups.pieces[pieces_before[e] + p] = {e, begin + p * rows, min(rows, n - p * rows)};
-    }
-  }
-}
 
 /// out = gated(out, in) in the slots [first, first + n) of every row.
 struct Gating {
@@ -148,9 +79,10 @@ class Run {
       return place;
     };
     const std::int32_t columns = rows_ > kMaxSmallPieces ? kTileColumns : 8;
-    groups_.piece_rows = columns / columns_per_vector(precision);
+    groups_.per_vector = columns_per_vector(precision);
+    groups_.piece_rows = columns / groups_.per_vector;
     if (grouped_) {
-      groups_.n_pieces = reinterpret_cast<std::int32_t*>(take(sizeof(std::int32_t)));
+      groups_.n_pieces = reinterpret_cast<std::int32_t*>(take(2 * sizeof(std::int32_t)));
       groups_.entries = reinterpret_cast<std::int32_t*>(
           take(static_cast<std::size_t>(rows_) * args.n_used * sizeof(std::int32_t)));
       groups_.pieces = reinterpret_cast<Piece*>(
@@ -181,7 +113,7 @@ class Run {
 
   cudaError_t run(const Launch& launch, bool with_sum) const {
     if (grouped_) {
-      const std::size_t bytes = 3 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
+      const std::size_t bytes = 4 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
       if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
       const cudaError_t error =
           start(launch, group_kernel, dim3(1), dim3(1024), bytes, args_, groups_, n_experts_);
@@ -289,13 +221,19 @@ class Run {
   cudaError_t product(const Launch& launch, const Job& job) const {
     if (!on_tensor_units(launch, *job.weight)) return plain(launch, job);
     const TensorProduct p = tensor_job(launch, job);
+    const std::int64_t n_pieces =
+        job.shared ? p.pieces.n_ranges
+        : grouped_ ? std::int64_t{groups_.max_pieces(rows_, args_.n_used, n_experts_)}
+                   : rows_ * args_.n_used;
+    return tensor_product(launch, job.weight->type, p, n_pieces, piece_rows(job));
+  }
+
+  /// Vectors of a piece, at most.
+  std::int32_t piece_rows(const Job& job) const {
     if (job.shared) {
-      return tensor_product(launch, job.weight->type, p, p.pieces.n_ranges, p.pieces.rows);
+      return tensor_piece_rows(job.weight->type, rows_, columns_per_vector(precision_));
     }
-    return grouped_ ? tensor_product(launch, job.weight->type, p,
-                                     groups_.max_pieces(rows_, args_.n_used, n_experts_),
-                                     groups_.piece_rows)
-                    : tensor_product(launch, job.weight->type, p, rows_ * args_.n_used, 1);
+    return grouped_ ? groups_.piece_rows : 1;
   }
 
   TensorProduct tensor_job(const Launch& launch, const Job& job) const {
@@ -317,7 +255,7 @@ class Run {
     pieces.vector_stride = job.from_hidden ? slots_ : 1;
     pieces.place_stride = slots_;
     if (job.shared) {
-      pieces.rows = tensor_piece_rows(job.weight->type, rows_, p.columns.per_vector);
+      pieces.rows = piece_rows(job);
       pieces.n_ranges = static_cast<std::int32_t>((rows_ + pieces.rows - 1) / pieces.rows);
       pieces.vector_first = job.from_hidden ? args_.n_used : 0;
       pieces.place_first = args_.n_used;

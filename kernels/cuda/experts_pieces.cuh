@@ -20,6 +20,7 @@ struct Groups {
   std::int32_t* entries = nullptr;  // [rows * n_used] row * n_used + slot, by expert
   Piece* pieces = nullptr;
   std::int32_t piece_rows = 1;
+  std::int32_t per_vector = 1;  // columns of a row
 
   std::int64_t max_pieces(std::int64_t rows, std::int64_t n_used, std::int64_t n_experts) const {
     return rows * n_used / piece_rows + n_experts;

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   };
 #pragma unroll 1
   for (int i = 0; i < GateMemory::kDepth; ++i) issue_dense(i);
-  fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
+  fill_tables(p.grid_iq2, memory);
   const bool has_row = of_step(p.n_rows) > 0;
   if (!p.x_settled) wait_for_inputs();
 
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const int stage = i % kDenseStages;
       typename Dense::Row rows[1][2];
       if (works) {
-        add_stage<Dense, 1>(slot_at(i), {false}, column + stage * (Dense::kBlock / 8), there, {},
-                            lane_values, rows, term);
+        add_stage<Dense, 1>(slot_at(i), {false}, OctetPlaces{column + stage * (Dense::kBlock / 8)},
+                            there, {}, lane_values, rows, term);
       }
       if (stage == kDenseStages - 1) {
         if (works) put_term(place(p.n_used, i / kDenseStages), term[0].sum);
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   };
 #pragma unroll 1
   for (int i = 0; i < GateMemory::kDepth; ++i) issue(i);
-  const uint4* const column = lane_column(values, p.d, there) + term_of_warp * (kTermValues / 8);
   const Tables tables = tables_at(memory);
-  LaneValues<Gates> lane_values;
+  const int t = lane % 4, own_row = lane / 4 + 8 * (t % 2);
+  const float second = second_column(p.per_vector);
 #pragma unroll 1
   for (int slot = 0; slot < p.n_used; ++slot) {
     wait_for_copies<GateMemory::kDepth - 1>();
@@ -131,15 +131,17 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const int id = __shfl_sync(kAllLanes, id_of_lane, slot);
       const bool odd =
           is_odd(is_known(id) ? id : 0, p.f, first_row + lane / 4, n_terms, term_of_warp);
-      typename Gates::Row rows[2][2];
-      Term<Gates> terms_of_slot[2];
-      add_stage<Gates, 2>(slot_at(slot), {odd, odd}, column, there, tables, lane_values, rows,
-                          terms_of_slot);
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        float term[4];
-        finish_term<Gates>(rows[k], make_uint2(0, 0), 1, terms_of_slot[k], term);
-        put_term(place(slot, k), term);
+      auto* const to = reinterpret_cast<float*>(place(slot, t / 2) + own_row);
+      const auto add = [&]<int kColumns>() {
+        diagonal_terms<Gates, ChunkPlaces, kColumns>(
+            slot_at(slot), {odd, odd},
+            [&](int c) { return values + c * p.d + term_of_warp * kTermValues; }, tables, second,
+            [&](int c, float term) { to[c] = term; });
+      };
+      if (p.per_vector == 1) {
+        add.template operator()<1>();
+      } else {
+        add.template operator()<2>();
       }
     }
     __syncwarp();
@@ -268,8 +270,8 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     typename Dense::Row rows[1][2];
     if (works) {
       add_stage<Dense, 1>(slot_at(i), {false},
-                          lane_column(values + p.n_used * vector_values, p.f, there) + column_at +
-                              i * (Dense::kBlock / 8),
+                          OctetPlaces{lane_column(values + p.n_used * vector_values, p.f, there) +
+                                      column_at + i * (Dense::kBlock / 8)},
                           there, {}, dense_values, rows, dense_term);
     }
     __syncwarp();
@@ -289,9 +291,10 @@ __global__ void __launch_bounds__(kRowThreads, 1)
         const __half* const column = sums + slot * vector_sums + lane / 4 * (p.f / kSumValues);
         sum = reinterpret_cast<const uint2*>(column)[term_of_warp * 4 + lane % 4];
       }
-      add_stage<Downs, 1>(slot_at(slot + kDenseStages), {false},
-                          lane_column(values + slot * vector_values, p.f, there) + column_at, there,
-                          {}, lane_values, rows, term_of_slot);
+      add_stage<Downs, 1>(
+          slot_at(slot + kDenseStages), {false},
+          OctetPlaces{lane_column(values + slot * vector_values, p.f, there) + column_at}, there,
+          {}, lane_values, rows, term_of_slot);
       float term[4];
       finish_term<Downs>(rows[0], sum, second_column(p.per_vector), term_of_slot[0], term);
       put_term(place(slot), term);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/cuda/tensor_piece.cuh"
+#include "kernels/cuda/tensor_diagonal.cuh"
 
 // What the two kernels of experts_row.cu share: their arguments, their places in shared memory, and
 // how a warp's terms meet.

@@ -12,7 +12,7 @@
 
 // How stored weights become operands of the matrix units: exact f16 numbers, and scales that
 // multiply f32 sums; or, with kDigits, integers that hold the scales of groups, whose products are
-// integers up to the end of a term.
+// integers up to the end of a term. IQ2_XXS has a way of its own (tensor_iq2.cuh).
 //
 // A warp takes 16 rows, kBlock columns at a time (a stage, tensor_stage.cuh). Lane (g, t) = lane /
 // 4, lane % 4 holds values of rows g and g + 8. Octet o of a row is eight of its values: four of
@@ -36,30 +36,7 @@ __device__ __forceinline__ float staged_half(const std::uint8_t* at, bool odd) {
   return half_float(odd ? word >> 16 : word & 0xffffu);
 }
 
-/// The tables of IQ2_XXS. A value is 8, 25 or 43 with a sign; a quarter of that is an f16 number,
-/// and the two bytes of all six such numbers are but eight different ones. So a codeword's table
-/// entry holds a byte for each of its eight values, which selects both bytes of that number
-/// (`select_of`), and that of a sign field what turns those into the bytes of negative numbers when
-/// it is added. Each entry stands kTableCopies times, since half a warp reads at a time, so that
-/// every lane has its own banks. The entry of codeword i and, kTableSigns behind it, that of sign
-/// field i begin at byte 256 i: then one instruction puts a codeword's address together from bytes.
-inline constexpr int kTableCopies = kWarp / 2;
-inline constexpr int kTableStride = 256;  // bytes
-inline constexpr int kTableSigns = kTableCopies * 8;
-inline constexpr int kTableBytes = 256 * kTableStride;
-inline constexpr std::uint32_t kTableBytesLow = 0x49464000, kTableBytesHigh = 0xc9c6c060;
-inline constexpr std::uint32_t kTableSign = 0x40;
-
-/// Bytes 0 and 1, 1 and 2, 4 and 3: 2, 6.25 and 10.75.
-__device__ __forceinline__ std::uint32_t select_of(std::uint32_t magnitude) {
-  return magnitude == 8 ? 0x10 : magnitude == 25 ? 0x21 : 0x34;
-}
-
-/// Where the lane's copies are, below kTableSigns.
-struct Tables {
-  std::uint32_t lane = 0;
-  std::uint32_t low = 0;  ///< kTableBytesLow, in a register of its own
-};
+struct Tables;  // of IQ2_XXS (tensor_iq2.cuh)
 
 template <DType kType>
 struct TensorCodec;
@@ -69,7 +46,9 @@ struct TensorDefaults {
   static constexpr bool kTables = false;
   static constexpr bool kScaled = true;  // with kGroup 0: has scale()
   static constexpr int kGroup = 0;
-  static constexpr bool kDigits = false;  // products are of integers
+  static constexpr bool kDigits = false;     // products are of integers
+  static constexpr bool kOwnScales = false;  // with kDigits: has odd(), what groups of 32 multiply
+  static constexpr bool kDiagonal = false;   // products are those of tensor_diagonal.cuh
 };
 
 template <>
@@ -154,47 +133,6 @@ struct TensorCodec<DType::mxfp4> : TensorDefaults {
     const std::uint32_t e = (o < 4 ? row.e.x : row.e.y) >> (8 * (o & 3)) & 255u;
     return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   }
-};
-
-template <>
-struct TensorCodec<DType::iq2_xxs> : TensorDefaults {
-  static constexpr bool kTables = true;
-  static constexpr int kBlock = 256, kFields = 2;
-  static __host__ __device__ constexpr int bytes(int f) { return f == 0 ? 64 : 2; }
-  static constexpr Order kOrder = Order::chunks;
-  static __device__ int swizzle(int, int, int piece) { return piece; }
-  struct Row {
-    const std::uint8_t* at;
-    float d;
-  };
-  static __device__ Row open(const std::uint8_t* stage, int row, int t, bool odd) {
-    return {stage + row * 64 + t * 16,
-            staged_half(stage + field_offset<TensorCodec>(1) + row * 4, odd) * 0.5f};
-  }
-  /// d / 8 * (2 s + 1) is the scale of 32 values: the odd number goes into the numbers.
-  static __device__ void octet(const Row& row, int o, const Tables& tables,
-                               std::uint32_t (&pairs)[4]) {
-    const int i = o % 4;
-    const auto q = staged<uint2>(row.at + o / 4 * 8);
-    const std::uint32_t packed = q.y;
-    // Byte i of the codes, and the seven bits at 7 i, go where the tables' stride has them.
-    static_assert(kTableStride == 1 << 8 && kTableSigns <= 1 << 7);
-    const std::uint32_t code =
-        pick_bytes(q.x, tables.lane, 0x5504u | static_cast<std::uint32_t>(i) << 4);
-    const std::uint32_t signs = i < 2 ? packed << (8 - 7 * i) : packed >> (7 * i - 8);
-    const uint2 by_code = shared_pair<kReservedShared>(code);
-    const uint2 by_sign =
-        shared_pair<kReservedShared + kTableSigns>((signs & 127u * kTableStride) | tables.lane);
-    const std::uint32_t select[2] = {by_code.x + by_sign.x, by_code.y + by_sign.y};
-    const __half2 odd = half_integer(packed >> 27 & 30u | 1u);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const std::uint32_t two = pick_bytes(tables.low, kTableBytesHigh,
-                                           k % 2 == 0 ? select[k / 2] : upper_half(select[k / 2]));
-      pairs[k] = as_bits(__hmul2(as_half2(two), odd));
-    }
-  }
-  static __device__ float scale(const Row& row, int, int) { return row.d; }
 };
 
 template <>

@@ -156,20 +156,24 @@ cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int
     expected = std::min<std::int64_t>(n_pieces, expected * piece_rows);
   }
   const auto stream = [&]<int kTiles, int kSets, bool kOwn, bool kHeld = false>() {
-    return launch_stream<C, kTiles, kSets, kOwn, kHeld>(launch, p, n_pieces, expected, columns);
+    using Used = std::conditional_t<kOwn, C, TileCodec<kType>>;
+    return launch_stream<Used, kTiles, kSets, kOwn, kHeld>(launch, p, n_pieces, expected, columns);
   };
+  constexpr int kSingle = C::kDiagonal ? 2 : 1;
+  const bool two_tiles = p.gated || C::kDiagonal;
   if (p.columns.values == nullptr) {
-    return p.gated ? stream.template operator()<2, 1, true>()
-                   : stream.template operator()<1, 1, true>();
+    return two_tiles ? stream.template operator()<2, 1, true>()
+                     : stream.template operator()<kSingle, 1, true>();
   }
-  if (columns <= 8 && p.pieces.entries != nullptr) {
-    return p.gated || C::kDigits ? launch_pieces<C, 2>(launch, p) : launch_pieces<C, 1>(launch, p);
+  if (columns <= kFewColumns && p.pieces.entries != nullptr) {
+    return two_tiles || C::kDigits ? launch_pieces<C, 2>(launch, p)
+                                   : launch_pieces<C, kSingle>(launch, p);
   }
-  if (columns <= 8) {
+  if (columns <= kFewColumns) {
     return p.gated ? stream.template operator()<2, 1, false>()
                    : stream.template operator()<1, 1, false>();
   }
-  if constexpr (!C::kTables) {
+  if constexpr (!C::kDiagonal) {
     if (columns <= kStreamColumns && p.n_in > kMaxHeldColumns) {
       return stream.template operator()<2, 2, false>();
     }
@@ -178,7 +182,7 @@ cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int
                      : stream.template operator()<1, 2, false, true>();
     }
   }
-  return launch_tile<C>(launch, p, n_pieces);
+  return launch_tile<TileCodec<kType>>(launch, p, n_pieces);
 }
 
 }  // namespace ebb::cuda

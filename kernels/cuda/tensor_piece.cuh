@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/gated.cuh"
-#include "kernels/cuda/tensor_codec.cuh"
+#include "kernels/cuda/tensor_iq2.cuh"
 #include "kernels/cuda/tensor_product.h"
 #include "kernels/quant_grids.h"
 
@@ -62,24 +62,24 @@ struct OpenPiece {
   }
 };
 
-/// The tables of TensorCodec<iq2_xxs> (Tables), from the codebook.
-__device__ inline void fill_tables(const std::uint64_t* grid, std::uint64_t* tables) {
+/// The tables of IQ2_XXS (Tables), from the codebook.
+__device__ inline void fill_tables(const std::uint64_t* grid, void* tables) {
   for (int i = threadIdx.x; i < 256 + 128; i += blockDim.x) {
-    std::uint64_t select = 0;
+    std::uint32_t select = 0;
     if (i < 256) {
       const std::uint64_t codeword = grid[i];
 #pragma unroll 1
       for (int v = 0; v < 8; ++v) {
         const std::uint32_t magnitude = static_cast<std::uint32_t>(codeword >> (8 * v)) & 255u;
-        select |= static_cast<std::uint64_t>(select_of(magnitude)) << (8 * v);
+        select |= select_of(magnitude) << (4 * v);
       }
     } else {
-      const std::uint64_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i - 256));
+      const std::uint32_t signs = kernels::sign_byte(static_cast<std::uint32_t>(i - 256));
 #pragma unroll 1
-      for (int v = 0; v < 8; ++v) select |= (signs >> v & 1u) * kTableSign << (8 * v);
+      for (int v = 0; v < 8; ++v) select |= (signs >> v & 1u) * kTableSign << (4 * v);
     }
-    std::uint64_t* const entry =
-        tables + i % 256 * (kTableStride / 8) + i / 256 * (kTableSigns / 8);
+    auto* const entry = static_cast<std::uint32_t*>(tables) + i % 256 * (kTableStride / 4) +
+                        i / 256 * (kTableSigns / 4);
 #pragma unroll 4
     for (int k = 0; k < kTableCopies; ++k) {
       entry[(k + static_cast<int>(threadIdx.x)) % kTableCopies] = select;
@@ -94,7 +94,7 @@ __device__ __forceinline__ Tables tables_at(const void* memory) {
   // register anew for each use.
   std::uint32_t lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return {threadIdx.x % kTableCopies * 8, kTableBytesLow + lane / kWarp};
+  return {lane * 4, kTableBytesLow + lane / kWarp};
 }
 
 /// Operands of octet o of a tile's rows: two of f16 numbers or, of integers, one.
@@ -102,6 +102,7 @@ template <class C>
 struct Operands {
   static constexpr int kParts = C::kDigits ? 1 : 2;
   std::uint32_t a[kParts][4];
+  std::int32_t odd[2];  // with kOwnScales: of the group, by row
 
   __device__ __forceinline__ Operands(const typename C::Row (&rows)[2], int o,
                                       const Tables& tables) {
@@ -113,11 +114,15 @@ struct Operands {
       a[i / 2][i % 2 * 2] = low[i];
       a[i / 2][i % 2 * 2 + 1] = high[i];
     }
+    if constexpr (C::kOwnScales) {
+      odd[0] = C::odd(rows[0], o);
+      odd[1] = C::odd(rows[1], o);
+    }
   }
 };
 
 /// A fragment of a term: rows g and g + 8, columns 2 t and 2 t + 1 each.
-template <class C, bool kDigits = C::kDigits>
+template <class C, bool kDigits = C::kDigits, bool kOwnScales = C::kOwnScales>
 struct Term {
   float sum[4] = {};
 
@@ -154,7 +159,7 @@ struct Term {
 
 /// Integers are summed exactly: of the columns' upper and of their lower bytes.
 template <class C>
-struct Term<C, true> {
+struct Term<C, true, false> {
   std::int32_t high[4] = {}, low[4] = {};
 
   __device__ __forceinline__ void add_octet(const typename C::Row (&)[2], int, const Operands<C>& w,
@@ -165,6 +170,35 @@ struct Term<C, true> {
   __device__ __forceinline__ float value(int i, float second) const {
     const auto sum = static_cast<float>(high[i] * 256 + low[i]);
     return i % 2 == 0 ? sum : sum * second;
+  }
+};
+
+/// The same where each group of 32, which is an octet, has an odd number that multiplies it: two
+/// groups, a chunk, are still summed exactly, and chunks as numbers, by pairs. Products of few
+/// columns have the same sums (tensor_diagonal.cuh).
+template <class C>
+struct Term<C, true, true> {
+  float sum[4], pair[4];
+  std::int32_t chunk[4];
+
+  __device__ __forceinline__ void add_octet(const typename C::Row (&)[2], int o,
+                                            const Operands<C>& w, uint4 x) {
+    std::int32_t high[4], low[4];
+    multiply_add_signed(high, w.a[0], x.x, x.y, {0, 0, 0, 0});
+    multiply_add_signed(low, w.a[0], x.z, x.w, {0, 0, 0, 0});
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int32_t scaled = w.odd[i / 2] * shifted_sum(high[i], low[i]);
+      chunk[i] = o % 2 == 0 ? scaled : chunk[i] + scaled;
+      const auto number = static_cast<float>(chunk[i]);
+      if (o % 4 == 1) pair[i] = number;
+      if (o % 4 == 3) pair[i] += number;
+      if (o == 3) sum[i] = pair[i];
+      if (o == 7) sum[i] += pair[i];
+    }
+  }
+  __device__ __forceinline__ float value(int i, float second) const {
+    return i % 2 == 0 ? sum[i] : sum[i] * second;
   }
 };
 
@@ -180,12 +214,18 @@ struct LaneValues {
   uint4 of[kOctetsAtOnce<C>] = {};
 };
 
-/// Adds a stage of kTiles tiles, one behind the other, to a set of eight columns. The lane's column
-/// begins at x for this stage, and is not read where the lane has none. `odd`: see is_odd. `rows`
-/// are left open for finish_term.
-template <class C, int kTiles>
+/// Where the lane has the octets of its column, if they stand in their order.
+struct OctetPlaces {
+  const uint4* first;
+  __device__ __forceinline__ const uint4* operator()(int octet) const { return first + octet * 4; }
+};
+
+/// Adds a stage of kTiles tiles, one behind the other, to a set of eight columns. x(o) is where the
+/// lane has octet o of its column; it is not read where the lane has none. `odd`: see is_odd.
+/// `rows` are left open for finish_term.
+template <class C, int kTiles, class Column>
 __device__ __forceinline__ void add_stage(const std::uint8_t* stage, const bool (&odd)[kTiles],
-                                          const uint4* x, bool there, const Tables& tables,
+                                          Column x, bool there, const Tables& tables,
                                           LaneValues<C>& values, typename C::Row (&rows)[kTiles][2],
                                           Term<C> (&term)[kTiles]) {
   constexpr int kAtOnce = kOctetsAtOnce<C>;
@@ -199,7 +239,7 @@ __device__ __forceinline__ void add_stage(const std::uint8_t* stage, const bool 
   for (int first = 0; first < C::kBlock / 32; first += kAtOnce) {
     if (there) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) values.of[i] = x[(first + i) * 4];
+      for (int i = 0; i < kAtOnce; ++i) values.of[i] = *x(first + i);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

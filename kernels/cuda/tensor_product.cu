@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "kernels/cuda/tensor_codec.cuh"
+#include "kernels/cuda/tensor_iq2.cuh"
 #include "kernels/cuda/tensor_product.h"
 
 namespace ebb::cuda {
@@ -52,7 +52,7 @@ bool norms_input(DType type) {
 }
 
 Order tensor_order(DType type) {
-  return with_tensor_type(type, [](auto t) -> Order { return TensorCodec<t.value>::kOrder; });
+  return with_tensor_type(type, [](auto t) -> Order { return TileCodec<t.value>::kOrder; });
 }
 
 std::int32_t tensor_piece_rows(DType type, std::int64_t max_rows, std::int32_t columns_per_vector) {

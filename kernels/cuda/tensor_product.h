@@ -50,6 +50,8 @@ struct TensorProduct {
   TensorPart parts[6];
 };
 
+/// Columns of a piece that every type's weights are streamed past.
+inline constexpr std::int32_t kFewColumns = 8;
 /// The largest number of columns that the streaming kernel takes at a time.
 inline constexpr std::int32_t kStreamColumns = 16;
 /// Columns of a tile.
@@ -77,7 +79,7 @@ bool on_tensor_units(const Launch& launch, const Weight& weight);
 /// Whether the product of one vector can do its input's norm, with the bits of the norm alone.
 bool norms_input(DType type);
 
-/// In which order the columns of the weight's products are.
+/// In which order the columns of the weight's products are, where they are split before.
 Order tensor_order(DType type);
 
 /// Rows of a piece, if a step has max_rows rows.

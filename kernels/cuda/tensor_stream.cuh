@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/tensor_diagonal.cuh"
 #include "kernels/cuda/tensor_stream_shape.cuh"
 
 // Weights streamed past 8 or 16 columns. A warp has a ring of stages of its own: while one stage is
@@ -127,7 +128,7 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   if (has_quad && p.norm.weight != nullptr) {
     weight = reinterpret_cast<const float4*>(p.norm.weight)[threadIdx.x];
   }
-  if constexpr (C::kTables) fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
+  if constexpr (C::kTables) fill_tables(p.grid_iq2, memory);
   if (p.pieces.ids != nullptr) wait_for_inputs();
   const OpenPiece piece(p.pieces, piece_index, entries);
   if (p.pieces.ids == nullptr) wait_for_inputs();
@@ -222,73 +223,117 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
   };
 
   int slot = 0, turn = 0;
+  const auto next_stage = [&] {
+    wait_for_copies<S::kDepth - 2>();
+    __syncwarp();
+    issue();
+    const std::uint8_t* const stage = ring + slot * S::kStage;
+    if (++slot == S::kDepth) slot = 0;
+    return stage;
+  };
+  // A tile's terms of one vector's columns.
+  const auto add_diagonal = [&](const Tile& tile, int turn, float(&sum)[kTiles][kSets][4]) {
+    if constexpr (C::kDiagonal) {
+      static_assert(kTiles == 2 && kSets == 1 && kTermStages == 1 && kOwn);
+      DiagonalSums own_sums;
+      for (int b = begin; b < end; ++b) {
+        const std::uint8_t* const stage = next_stage();
+        if (tile.part < 0) continue;
+        bool odd[kTiles];
+#pragma unroll
+        for (int k = 0; k < kTiles; ++k) {
+          odd[k] = is_odd(matrix, p.parts[tile.part].n_out, tile.row[k] + g, row_blocks, b);
+        }
+        const auto column = [&](int c) { return values + c * p.n_in + b * kTermValues; };
+        const auto put = [&](int c, float term) {
+          if (n_slices == 1) {
+            own_sums.add(c, term);
+          } else {
+            auto* const place = place_of(turn, b, t / 2, 0) - t;
+            reinterpret_cast<float*>(place)[t % 2 * 2 + c] = term;
+          }
+        };
+        if (n_columns == 1) {
+          diagonal_terms<C, ChunkPlaces, 1>(stage, odd, column, tables, second, put);
+        } else {
+          diagonal_terms<C, ChunkPlaces, 2>(stage, odd, column, tables, second, put);
+        }
+      }
+      if (n_slices > 1) return;
+      float spread[2][4] = {};
+      own_sums.spread(n_columns, spread);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[i / 4][0][i % 4] = spread[i / 4][i % 4];
+    }
+  };
   for (int item = block_index; item < n_items; item += shape.n_blocks) {
     const Tile tile = find(item);
     float sum[kTiles][kSets][4] = {};
-    for (int b = begin; b < end; ++b) {
-      typename C::Row rows[kTiles][2];
-      Term<C> terms[kTiles][kSets];
-      const std::uint8_t* stage = nullptr;
+    if constexpr (C::kDiagonal) {
+      add_diagonal(tile, turn, sum);
+    } else {
+      for (int b = begin; b < end; ++b) {
+        typename C::Row rows[kTiles][2];
+        Term<C> terms[kTiles][kSets];
+        const std::uint8_t* stage = nullptr;
 #pragma unroll 1
-      for (int q = 0; q < kTermStages; ++q) {
-        wait_for_copies<S::kDepth - 2>();
-        __syncwarp();
-        issue();
-        stage = ring + slot * S::kStage;
-        if (++slot == S::kDepth) slot = 0;
+        for (int q = 0; q < kTermStages; ++q) {
+          stage = next_stage();
+          if (tile.part < 0) continue;
+#pragma unroll
+          for (int k = 0; k < kTiles; ++k) {
+            const bool odd =
+                is_odd(matrix, p.parts[tile.part].n_out, tile.row[k] + g, row_blocks, b);
+            rows[k][0] = C::open(stage + k * kStageBytes<C>, g, t, odd);
+            rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd);
+          }
+          const uint4* const at = x + b * (kTermValues / 8) + q * (C::kBlock / 8);
+          // The loop's code must fit the instruction cache beside that of other warps.
+#pragma unroll
+          for (int o = 0; o < C::kBlock / 32; ++o) {
+            uint4 value[kSets];
+#pragma unroll
+            for (int s = 0; s < kSets; ++s) {
+              if constexpr (S::kStagesColumns) {
+                value[s] = staged<uint4>(stage + kTiles * kStageBytes<C> +
+                                         (o * kSets * 8 + 8 * s + g) * 64 + t * 16);
+              } else if constexpr (kHeld) {
+                value[s] = at[s * layout.column_stride(p.n_in) + o * 4];
+              } else {
+                value[s] = make_uint4(0, 0, 0, 0);
+                if (there) value[s] = at[o * 4];
+              }
+            }
+#pragma unroll
+            for (int k = 0; k < kTiles; ++k) {
+              const Operands<C> weights(rows[k], o, tables);
+#pragma unroll
+              for (int s = 0; s < kSets; ++s) terms[k][s].add_octet(rows[k], o, weights, value[s]);
+            }
+          }
+        }
         if (tile.part < 0) continue;
 #pragma unroll
-        for (int k = 0; k < kTiles; ++k) {
-          const bool odd = is_odd(matrix, p.parts[tile.part].n_out, tile.row[k] + g, row_blocks, b);
-          rows[k][0] = C::open(stage + k * kStageBytes<C>, g, t, odd);
-          rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd);
-        }
-        const uint4* const at = x + b * (kTermValues / 8) + q * (C::kBlock / 8);
-        // The loop's code must fit the instruction cache beside that of other warps.
-#pragma unroll(C::kTables ? 4 : 8)
-        for (int o = 0; o < C::kBlock / 32; ++o) {
-          uint4 value[kSets];
-#pragma unroll
-          for (int s = 0; s < kSets; ++s) {
-            if constexpr (S::kStagesColumns) {
-              value[s] = staged<uint4>(stage + kTiles * kStageBytes<C> +
-                                       (o * kSets * 8 + 8 * s + g) * 64 + t * 16);
-            } else if constexpr (kHeld) {
-              value[s] = at[s * layout.column_stride(p.n_in) + o * 4];
-            } else {
-              value[s] = make_uint4(0, 0, 0, 0);
-              if (there) value[s] = at[o * 4];
-            }
+        for (int s = 0; s < kSets; ++s) {
+          uint2 value = make_uint2(0, 0);
+          if constexpr (C::kMinus && S::kStagesColumns) {
+            value = staged<uint2>(stage + kTiles * kStageBytes<C> + S::kColumnBytes +
+                                  (8 * s + g) * 32 + t * 8);
+          } else if constexpr (C::kMinus && kHeld) {
+            value = x_sums[s * 2 * (p.n_in / kSumValues) + b * 4];
+          } else if constexpr (C::kMinus) {
+            if (there) value = x_sums[b * 4];
           }
 #pragma unroll
           for (int k = 0; k < kTiles; ++k) {
-            const Operands<C> weights(rows[k], o, tables);
+            float term[4];
+            finish_term<C>(rows[k], value, second, terms[k][s], term);
+            if (n_slices == 1) {
 #pragma unroll
-            for (int s = 0; s < kSets; ++s) terms[k][s].add_octet(rows[k], o, weights, value[s]);
-          }
-        }
-      }
-      if (tile.part < 0) continue;
-#pragma unroll
-      for (int s = 0; s < kSets; ++s) {
-        uint2 value = make_uint2(0, 0);
-        if constexpr (C::kMinus && S::kStagesColumns) {
-          value = staged<uint2>(stage + kTiles * kStageBytes<C> + S::kColumnBytes +
-                                (8 * s + g) * 32 + t * 8);
-        } else if constexpr (C::kMinus && kHeld) {
-          value = x_sums[s * 2 * (p.n_in / kSumValues) + b * 4];
-        } else if constexpr (C::kMinus) {
-          if (there) value = x_sums[b * 4];
-        }
-#pragma unroll
-        for (int k = 0; k < kTiles; ++k) {
-          float term[4];
-          finish_term<C>(rows[k], value, second, terms[k][s], term);
-          if (n_slices == 1) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sum[k][s][i] += term[i];
-          } else if (t < lanes) {
-            *place_of(turn, b, k, s) = make_float4(term[0], term[1], term[2], term[3]);
+              for (int i = 0; i < 4; ++i) sum[k][s][i] += term[i];
+            } else if (t < lanes) {
+              *place_of(turn, b, k, s) = make_float4(term[0], term[1], term[2], term[3]);
+            }
           }
         }
       }

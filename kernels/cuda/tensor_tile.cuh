@@ -140,15 +140,29 @@ __device__ __forceinline__ void tile_block(const TensorProduct& p, const TileJob
       }
       const std::uint8_t* const x =
           memory + Layout::steps + step % (kLookAhead + 1) * kStepBytes + g * 64 + t * 16;
+      const int first = 2 * (q % kSteps);
+      const auto add_octet = [&](int half, int s, const Operands<C>(&weights)[2]) {
+        const auto value = staged<uint4>(x + (half * kTileColumns + 8 * s) * 64);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int o = 2 * (q % kSteps) + half;
-        const Operands<C> weights[2] = {{rows[0], o, tables}, {rows[1], o, tables}};
+        for (int k = 0; k < 2; ++k) terms[k][s].add_octet(rows[k], first + half, weights[k], value);
+      };
+      if constexpr (C::kOwnScales) {
+        // A chunk's sums are over with its two octets: those of one set at a time.
+        const Operands<C> weights[2][2] = {
+            {{rows[0], first, tables}, {rows[1], first, tables}},
+            {{rows[0], first + 1, tables}, {rows[1], first + 1, tables}}};
 #pragma unroll
         for (int s = 0; s < kSets; ++s) {
-          const auto value = staged<uint4>(x + (half * kTileColumns + 8 * s) * 64);
+          add_octet(0, s, weights[0]);
+          add_octet(1, s, weights[1]);
+        }
+      } else {
 #pragma unroll
-          for (int k = 0; k < 2; ++k) terms[k][s].add_octet(rows[k], o, weights[k], value);
+        for (int half = 0; half < 2; ++half) {
+          const Operands<C> weights[2] = {{rows[0], first + half, tables},
+                                          {rows[1], first + half, tables}};
+#pragma unroll
+          for (int s = 0; s < kSets; ++s) add_octet(half, s, weights);
         }
       }
     }
@@ -204,7 +218,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
     inverse[threadIdx.x] = p.columns.inverse[entries[threadIdx.x].vector];
   }
   if constexpr (C::kTables) {
-    fill_tables(p.grid_iq2, reinterpret_cast<std::uint64_t*>(memory));
+    fill_tables(p.grid_iq2, memory);
   }
   __syncthreads();
   int tile = pieces_first ? blockIdx.y : blockIdx.x;

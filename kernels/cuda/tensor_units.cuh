@@ -76,6 +76,36 @@ __device__ __forceinline__ void multiply_add_bytes(std::int32_t (&d)[4],
 #endif
 }
 
+/// d = c + a * b in integers; a is 16 x 32 signed bytes, b 32 x 8 signed bytes.
+__device__ __forceinline__ void multiply_add_signed(std::int32_t (&d)[4],
+                                                    const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                    std::uint32_t b1, const std::int32_t (&c)[4]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) d[i] = c[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    std::int32_t(&two)[2] = *reinterpret_cast<std::int32_t(*)[2]>(d + i % 2 * 2);
+    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+        : "+r"(two[0]), "+r"(two[1])
+        : "r"(a[i]), "r"(i < 2 ? b0 : b1));
+  }
+#endif
+}
+
+/// 256 * high + low by the units for integers: a multiplication would take those for numbers.
+__device__ __forceinline__ std::int32_t shifted_sum(std::int32_t high, std::int32_t low) {
+  std::int32_t sum;
+  asm("{.reg .s32 s; shl.b32 s, %1, 8; add.s32 %0, s, %2;}" : "=r"(sum) : "r"(high), "r"(low));
+  return sum;
+}
+
 /// Bytes of low and high that the four numbers in the low half of `select` name, each below 8.
 __device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint32_t high,
                                                     std::uint32_t select) {
@@ -84,14 +114,12 @@ __device__ __forceinline__ std::uint32_t pick_bytes(std::uint32_t low, std::uint
   return picked;
 }
 
-/// Two words of shared memory, kOffset bytes behind `address`.
+/// The word of shared memory kOffset bytes behind `address`.
 template <int kOffset>
-__device__ __forceinline__ uint2 shared_pair(std::uint32_t address) {
-  uint2 pair;
-  asm("ld.shared.v2.u32 {%0,%1}, [%2+%3];"
-      : "=r"(pair.x), "=r"(pair.y)
-      : "r"(address), "n"(kOffset));
-  return pair;
+__device__ __forceinline__ std::uint32_t shared_word(std::uint32_t address) {
+  std::uint32_t word;
+  asm("ld.shared.u32 %0, [%1+%2];" : "=r"(word) : "r"(address), "n"(kOffset));
+  return word;
 }
 
 __device__ __forceinline__ __half2 as_half2(std::uint32_t bits) {
@@ -118,7 +146,7 @@ __device__ __forceinline__ void unpack_bytes(std::uint32_t word, float bias, std
 }
 
 /// The upper half of `word`, in both halves, by the units for numbers, which have more time than
-/// those that shift. As an f16 number it is neither zero nor one that is not finite.
+/// those that shift. As an f16 number it is finite and not -0.
 __device__ __forceinline__ std::uint32_t upper_half(std::uint32_t word) {
   return as_bits(__hadd2(__high2half2(as_half2(word)), __float2half2_rn(0.0f)));
 }
