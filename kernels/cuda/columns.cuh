@@ -189,4 +189,31 @@ __device__ inline float split_vector(const float* x, int n_in, Order order, int 
                      n_columns, values, sums, memory);
 }
 
+/// The share of one of n_blocks blocks of kSplitThreads threads, which take vectors in turn, those
+/// of the second split after those of the first. Waits for the inputs.
+__device__ inline void split_share(const float* x, int n_in, const std::int32_t* n_rows,
+                                   const Splits& splits, int block, int n_blocks) {
+  __shared__ float memory[2][32];
+  const std::int64_t rows = of_step(n_rows);
+  const std::int64_t n_first = rows * splits.of[0].vectors.n;
+  const std::int64_t n = n_first + rows * splits.of[1].vectors.n;
+  wait_for_inputs();
+  int turn = 0;
+  for (std::int64_t i = block; i < n; i += n_blocks) {
+    const Split& split = splits.of[i < n_first ? 0 : 1];
+    const std::int64_t at = i < n_first ? i : i - n_first;
+    const RowVectors& vectors = split.vectors;
+    const Columns& columns = split.columns;
+    const std::int64_t v = at / vectors.n * vectors.stride + vectors.first + at % vectors.n;
+    const std::int64_t column = v * columns.per_vector;
+    // Two pieces of memory in turn: a thread may still read the one of the vector before.
+    const float inverse = split_vector(
+        x + v * n_in, n_in, split.order, columns.per_vector, columns.values + column * n_in,
+        columns.sums == nullptr ? nullptr : columns.sums + column * (n_in / kSumValues),
+        memory[turn]);
+    if (threadIdx.x == 0) columns.inverse[v] = inverse;
+    turn ^= 1;
+  }
+}
+
 }  // namespace ebb::cuda

@@ -82,6 +82,24 @@ struct Split {
   Columns columns;
 };
 
+/// One or two ways to split the vectors of a step.
+struct Splits {
+  Split of[2];
+
+  Splits(const Split* splits, int n) {
+    of[1].vectors.n = 0;
+    for (int i = 0; i < n; ++i) of[i] = splits[i];
+  }
+};
+
+inline constexpr int kSplitThreads = 256;
+/// Thread blocks that share the vectors of max_rows rows well.
+inline std::int64_t split_blocks(const Launch& launch, const Splits& splits,
+                                 std::int64_t max_rows) {
+  const std::int64_t vectors = max_rows * (splits.of[0].vectors.n + splits.of[1].vectors.n);
+  return vectors < launch.n_sms * 8 ? vectors : std::int64_t{launch.n_sms} * 8;
+}
+
 /// Splits vectors of *n_rows rows, at most max_rows, in one or two ways (`n_splits`).
 cudaError_t split_columns(const Launch& launch, const float* x, std::int32_t n_in,
                           const std::int32_t* n_rows, std::int64_t max_rows, const Split* splits,

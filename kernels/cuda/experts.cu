@@ -112,13 +112,6 @@ class Run {
   std::size_t workspace_bytes() const { return end_; }
 
   cudaError_t run(const Launch& launch, bool with_sum) const {
-    if (grouped_) {
-      const std::size_t bytes = 4 * static_cast<std::size_t>(n_experts_) * sizeof(std::int32_t);
-      if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
-      const cudaError_t error =
-          start(launch, group_kernel, dim3(1), dim3(1024), bytes, args_, groups_, n_experts_);
-      if (error != cudaSuccess) return error;
-    }
     if (const cudaError_t error = hidden(launch)) return error;
     const cudaError_t error = partial(launch);
     if (error != cudaSuccess || !with_sum) return error;
@@ -147,9 +140,7 @@ class Run {
     const Job jobs[] = {job(false), job(true)};
     const auto alike = [](const Job& gate_up) { return gate_up.weight->type == gate_up.up->type; };
     const bool at_once = alike(jobs[0]) && alike(jobs[1]);
-    if (at_once) {
-      if (const cudaError_t error = split(launch, jobs, 2)) return error;
-    }
+    if (const cudaError_t error = begin(launch, jobs, at_once ? 2 : 0)) return error;
     for (const Job& gate_up : jobs) {
       const bool shared = gate_up.shared;
       cudaError_t error = cudaSuccess;
@@ -193,9 +184,38 @@ class Run {
     return (rows_ == 1 || (!job.shared && !grouped_)) && job.weight->n_in <= kMaxOwnSplit;
   }
 
+  /// What comes before the products of x: sorts the entries and splits x for n_jobs jobs.
+  cudaError_t begin(const Launch& launch, const Job* jobs, int n_jobs) const {
+    if (!grouped_) return split(launch, jobs, n_jobs);
+    Split splits[2];
+    const int n_splits = splits_of(launch, jobs, n_jobs, splits);
+    const std::int64_t held = rows_ <= kMaxSmallPieces && n_splits > 0 ? rows_ * args_.n_used : 0;
+    const std::size_t bytes = group_bytes(n_experts_, held);
+    if (held > 0) {
+      const Splits both(splits, n_splits);
+      if (const cudaError_t error = allow_shared(group_and_split_kernel, bytes)) return error;
+      return start(launch, group_and_split_kernel,
+                   dim3(static_cast<unsigned>(1 + split_blocks(launch, both, rows_))),
+                   dim3(kSplitThreads), bytes, args_, groups_, n_experts_,
+                   static_cast<std::int32_t>(d_), both);
+    }
+    if (const cudaError_t error = allow_shared(group_kernel, bytes)) return error;
+    const cudaError_t error =
+        start(launch, group_kernel, dim3(1), dim3(1024), bytes, args_, groups_, n_experts_);
+    return error == cudaSuccess ? split(launch, jobs, n_jobs) : error;
+  }
+
   /// Splits what the jobs, which have one input, want split.
   cudaError_t split(const Launch& launch, const Job* jobs, int n) const {
     Split splits[2];
+    const int n_splits = splits_of(launch, jobs, n, splits);
+    if (n_splits == 0) return cudaSuccess;
+    return split_columns(launch, jobs->from_hidden ? args_.hidden : args_.x,
+                         static_cast<std::int32_t>(jobs->weight->n_in), args_.step.n_rows, rows_,
+                         splits, n_splits);
+  }
+
+  int splits_of(const Launch& launch, const Job* jobs, int n, Split (&splits)[2]) const {
     int n_splits = 0;
     for (int i = 0; i < n; ++i) {
       const Job& job = jobs[i];
@@ -207,10 +227,7 @@ class Run {
         one.vectors = {slots_, job.shared ? args_.n_used : 0, job.shared ? 1 : args_.n_used};
       }
     }
-    if (n_splits == 0) return cudaSuccess;
-    return split_columns(launch, jobs->from_hidden ? args_.hidden : args_.x,
-                         static_cast<std::int32_t>(jobs->weight->n_in), args_.step.n_rows, rows_,
-                         splits, n_splits);
+    return n_splits;
   }
 
   Columns columns_of(const Job& job) const {
