@@ -46,6 +46,25 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
   return check_range(op, "n_pairs", n_pairs, 0, d / 2);
 }
 
+Result<std::int32_t> check_compress(const CompressArgs& args, std::int64_t max_d) {
+  EBB_TRY(check_step("compress", args.step));
+  EBB_TRY(check_pointers("compress", {{"kv", args.kv},
+                                      {"gate", args.gate},
+                                      {"ape", args.ape},
+                                      {"state_kv", args.state_kv},
+                                      {"state_gate", args.state_gate},
+                                      {"norm_weight", args.norm_weight},
+                                      {"cos_sin", args.cos_sin}}));
+  EBB_TRY(check_range("compress", "ratio", args.ratio, 1, 1 << 16));
+  EBB_TRY(check_range("compress", "d", args.d, 1, max_d));
+  EBB_TRY(check_range("compress", "overlap", args.overlap, 0, 1));
+  EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
+  EBB_ASSIGN(const std::int32_t n_rot,
+             check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
+  EBB_TRY(check_slots("compress", args.rows, args.slots));
+  return n_rot;
+}
+
 Status check_pick_rows(const PickRowsArgs& args) {
   EBB_TRY(check_pointers("pick_rows", {{"step.n_rows", args.step.n_rows},
                                        {"step.pos", args.step.pos},

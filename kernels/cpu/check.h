@@ -58,6 +58,10 @@ Status check_slots(const char* op, const RowStore& store, const SlotStore& slots
 /// Rounding must suit the width: a Hadamard transform wants a power of two.
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
 
+/// What both backends want of compress, whose rows have up to max_d values; gives check_store's
+/// n_rot of the rows.
+Result<std::int32_t> check_compress(const CompressArgs& args, std::int64_t max_d);
+
 /// What both backends want of the ops of scoring.h; check_score gives check_store's n_rot of the
 /// keys.
 Status check_keep_rows(const KeepRowsArgs& args);

@@ -111,22 +111,8 @@ void keep_rows(const CompressPlan& plan, std::int64_t first, std::int64_t last, 
 }  // namespace
 
 Status add_compress(PhaseList& list, const CompressArgs& args) {
-  EBB_TRY(check_step("compress", args.step));
-  EBB_TRY(check_pointers("compress", {{"kv", args.kv},
-                                      {"gate", args.gate},
-                                      {"ape", args.ape},
-                                      {"state_kv", args.state_kv},
-                                      {"state_gate", args.state_gate},
-                                      {"norm_weight", args.norm_weight},
-                                      {"cos_sin", args.cos_sin}}));
-  EBB_TRY(check_range("compress", "ratio", args.ratio, 1, 1 << 16));
-  EBB_TRY(check_range("compress", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_range("compress", "overlap", args.overlap, 0, 1));
-  EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
   CompressPlan plan{args, 0};
-  EBB_ASSIGN(plan.n_rot,
-             check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
-  EBB_TRY(check_slots("compress", args.rows, args.slots));
+  EBB_ASSIGN(plan.n_rot, check_compress(args, 1 << 16));
   const std::int64_t per_chunk = compress_slots(args) * static_cast<std::int64_t>(args.d);
   list.push_back(std::make_unique<BlockPhase<CompressPlan>>(
       "compress", plan, args.step.n_rows, 1,

@@ -81,21 +81,8 @@ Status Recorder::append(const AppendArgs& args) noexcept {
 
 Status Recorder::compress(const CompressArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_step("compress", args.step));
-    EBB_TRY(check_pointers("compress", {{"kv", args.kv},
-                                        {"gate", args.gate},
-                                        {"ape", args.ape},
-                                        {"state_kv", args.state_kv},
-                                        {"state_gate", args.state_gate},
-                                        {"norm_weight", args.norm_weight},
-                                        {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("compress", "ratio", args.ratio, 1, 1 << 16));
-    EBB_TRY(
-        check_range("compress", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_range("compress", "overlap", args.overlap, 0, 1));
-    EBB_TRY(check_rounding("compress", args.rounding, args.d, args.n_pairs));
     EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
+               cpu::check_compress(args, static_cast<std::int64_t>(largest_shared_ / 4)));
     flush_tables();
     flush_post();
     if (queries_ && (queries_->x == args.kv || queries_->x == args.gate)) flush_queries();
@@ -162,6 +149,7 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
     if (args.chunks.data != nullptr) {
       EBB_ASSIGN(chunk_rot, check_store("attend", "chunks", args.chunks, args.d, args.n_pairs,
                                         Rounding::none));
+      EBB_TRY(cpu::check_slots("attend", args.chunks, args.slots));
       EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
       if (args.ids != nullptr) {
         EBB_TRY(check_pointers("attend", {{"count", args.count}}));

@@ -1,5 +1,5 @@
-// Which ops of a plan go together, in which order, and what runs beside what. Nothing is launched:
-// these need no GPU. Buffers are made-up addresses.
+// Which ops of a plan go together, in which order, and what runs beside what; and what is refused.
+// Nothing is launched: these need no GPU. Buffers are made-up addresses.
 
 #define BOOST_TEST_MODULE cuda_recorder
 #define BOOST_TEST_DYN_LINK
@@ -8,88 +8,72 @@
 #include <boost/test/unit_test.hpp>
 #include <string>
 
+#include "tests/kernels/refusal_cases.h"
+
 using namespace ebb;
 using cuda::Precision;
 using cuda::Recorder;
+using test::kRowWidth;
+using test::made_up;
+using test::made_up_rows;
+using test::made_up_step;
 
 namespace {
 
-/// Buffers by number.
-template <class T = float>
-T* at(std::intptr_t number) {
-  return reinterpret_cast<T*>(number << 20);
-}
-
-constexpr std::int32_t kWidth = 128, kLatent = 1024;
-
-StepView step_of(std::int32_t max_rows) {
-  StepView step;
-  step.n_rows = at<std::int32_t>(1000);
-  step.pos = at<std::int32_t>(1001);
-  step.seq = at<std::int32_t>(1002);
-  step.run_start = at<std::int32_t>(1003);
-  step.max_rows = max_rows;
-  return step;
-}
-
-RowStore store(std::intptr_t number) {
-  RowStore rows;
-  rows.data = at<std::byte>(number);
-  rows.row_bytes = kWidth * 4;
-  rows.n_rows = 4096;
-  rows.sequence_bytes = rows.n_rows * rows.row_bytes;
-  return rows;
-}
+constexpr std::int32_t kLatent = 1024;
+constexpr std::uint64_t kLargestShared = 232448;
 
 /// Records ops on buffers that have these numbers.
 class Plan {
  public:
-  explicit Plan(std::int32_t max_rows = 1) : step_(step_of(max_rows)) {}
+  explicit Plan(std::int32_t max_rows = 1) : step_(made_up_step(max_rows)) {}
 
   Plan& product(std::intptr_t x, std::intptr_t y, DType type = DType::q8_0) {
     MatmulArgs args{};
     args.n_rows = step_.n_rows;
     args.max_rows = step_.max_rows;
-    args.x = at(x);
+    args.x = made_up(x);
     args.n_parts = 1;
-    args.parts[0] = {Weight{at<std::byte>(2000), type, kLatent, 512, 1}, at(y)};
+    args.parts[0] = {Weight{made_up<std::byte>(2000), type, kLatent, 512, 1}, made_up(y)};
     return check(recorder_.matmul(args));
   }
   Plan& norm(std::intptr_t x, std::intptr_t y) {
-    return check(
-        recorder_.rms_norm({step_.n_rows, step_.max_rows, at(x), at(2001), at(y), kLatent, 1e-6f}));
+    return check(recorder_.rms_norm(
+        {step_.n_rows, step_.max_rows, made_up(x), made_up(2001), made_up(y), kLatent, 1e-6f}));
   }
   Plan& append(std::intptr_t kv, std::intptr_t ring) {
     AppendArgs args;
     args.step = step_;
-    args.kv = at(kv);
-    args.norm_weight = at(2002);
-    args.cos_sin = at(2003);
-    args.d = kWidth;
-    args.ring = store(ring);
+    args.kv = made_up(kv);
+    args.norm_weight = made_up(2002);
+    args.cos_sin = made_up(2003);
+    args.d = kRowWidth;
+    args.ring = made_up_rows(ring);
     return check(recorder_.append(args));
   }
   /// Index queries, which are rounded: an attend's are not.
   Plan& heads(std::intptr_t x) {
-    return check(
-        recorder_.heads({step_, at(x), 64, kWidth, false, 0, at(2003), 32, Rounding::hadamard}));
+    return check(recorder_.heads(
+        {step_, made_up(x), 64, kRowWidth, false, 0, made_up(2003), 32, Rounding::hadamard}));
   }
   Plan& select(std::intptr_t q, std::intptr_t keys) {
     SelectArgs args;
     args.step = step_;
-    args.q = at(q);
-    args.weight = at(2004);
-    args.keys = store(keys);
+    args.q = made_up(q);
+    args.weight = made_up(2004);
+    args.keys = made_up_rows(keys);
     args.n_heads = 64;
-    args.d = kWidth;
+    args.d = kRowWidth;
     args.ratio = 4;
     args.top_k = 512;
-    args.ids = at<std::int32_t>(2005);
-    args.count = at<std::int32_t>(2006);
+    args.ids = made_up<std::int32_t>(2005);
+    args.count = made_up<std::int32_t>(2006);
     return check(recorder_.select(args));
   }
   /// An op that waits for all.
-  Plan& copy() { return check(recorder_.copy({at<std::byte>(2007), at<std::byte>(2008), 4})); }
+  Plan& copy() {
+    return check(recorder_.copy({made_up<std::byte>(2007), made_up<std::byte>(2008), 4}));
+  }
 
   /// Names in order; | stands before an op beside, * behind one that does not join.
   std::string ops() {
@@ -114,7 +98,7 @@ class Plan {
   }
 
   const StepView step_;
-  Recorder recorder_{232448, true, Precision::exact};
+  Recorder recorder_{kLargestShared, true, Precision::exact};
 };
 
 BOOST_AUTO_TEST_CASE(a_product_of_one_row_does_the_norm_of_its_input) {
@@ -183,6 +167,17 @@ BOOST_AUTO_TEST_CASE(a_product_that_does_not_join_has_nothing_beside_the_op_befo
   plan.product(1, 2).product(3, 4).append(5, 6).heads(11).select(11, 8);
   plan.product(12, 13).append(14, 15).copy();
   BOOST_TEST(plan.ops() == "matmul |rows |select matmul* matmul rows copy");
+}
+
+BOOST_AUTO_TEST_CASE(wrong_arguments_of_ops_on_slots_are_refused_with_a_reason) {
+  test::check_compress_refusals(
+      [](const CompressArgs& args) {
+        return Recorder(kLargestShared, true, Precision::exact).compress(args);
+      },
+      kLargestShared / sizeof(float));
+  test::check_attend_refusals([](const AttendArgs& args) {
+    return Recorder(kLargestShared, true, Precision::exact).attend(args);
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "tests/kernels/attend_bench.h"
+#include "tests/kernels/refusal_cases.h"
 #include "tests/kernels/run_phases.h"
 #include "tests/kernels/step.h"
 
@@ -182,4 +183,11 @@ BOOST_AUTO_TEST_CASE(refuses_a_ring_too_short_for_its_window_and_step) {
   a.ring.n_rows = 10;
   a.ring.format = RowFormat::f16;
   BOOST_TEST(!cpu::add_attend(list, a).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(wrong_chunks_and_slots_are_refused_with_a_reason) {
+  check_attend_refusals([](const AttendArgs& args) {
+    cpu::PhaseList list;
+    return cpu::add_attend(list, args);
+  });
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/rope.h"
 #include "kernels/row_format.h"
+#include "tests/kernels/refusal_cases.h"
 #include "tests/kernels/run_phases.h"
 #include "tests/kernels/step.h"
 #include "tests/reference/compressor.h"
@@ -261,4 +262,13 @@ BOOST_AUTO_TEST_CASE(packed_rows_hold_what_the_plain_rows_hold) {
       }
     }
   }
+}
+
+BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused_with_a_reason) {
+  check_compress_refusals(
+      [](const CompressArgs& args) {
+        cpu::PhaseList list;
+        return cpu::add_compress(list, args);
+      },
+      1 << 16);
 }
