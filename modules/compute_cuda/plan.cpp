@@ -34,10 +34,12 @@ class Branch {
     return check(op.enqueue(launch), op.name);
   }
 
-  Status join() {
-    if (!is_open_) return ok_status();
+  /// `main` waits for what is beside it; false if there is nothing to wait for.
+  Result<bool> join() {
+    if (!is_open_) return false;
     is_open_ = false;
-    return wait(stream_.get(), ends_, main_);
+    EBB_TRY(wait(stream_.get(), ends_, main_));
+    return true;
   }
 
  private:
@@ -61,11 +63,16 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch, Branch& b
       EBB_TRY(branch.enqueue(op));
       continue;
     }
-    if (op.joins) EBB_TRY(branch.join());
-    EBB_TRY(check(op.enqueue(launch), op.name));
+    Launch own = launch;
+    if (op.joins) {
+      EBB_ASSIGN(const bool has_waited, branch.join());
+      if (has_waited) own.early_start = false;  // it has two predecessors
+    }
+    EBB_TRY(check(op.enqueue(own), op.name));
     branch.get_on();
   }
-  return branch.join();
+  EBB_TRY(branch.join());
+  return ok_status();
 }
 
 /// Enqueues one op after another on a stream, be it a capturing one or not, with the time between
