@@ -20,12 +20,12 @@ Engine::Engine(const Manifest& manifest, const EngineOptions& options)
     : host_(options.log, manifest.engine().seed, options.rehearsal) {
   const EngineSettings& settings = manifest.engine();
   shape_.max_context = settings.max_context;
-  shape_.max_sequences = settings.max_sequences + settings.prefix_sequences;
+  shape_.max_open = settings.max_sequences + settings.prefix_sequences;
   shape_.max_decode = settings.max_sequences;
   shape_.max_rows = std::max(settings.prefill_chunk, shape_.max_decode);
   shape_.max_out = options.all_logits ? shape_.max_rows : shape_.max_decode;
   kept_layers_ = options.kept_layers;
-  length_.assign(static_cast<std::size_t>(shape_.max_sequences), -1);
+  length_.assign(static_cast<std::size_t>(shape_.max_open), -1);
 }
 
 Engine::~Engine() = default;
@@ -99,7 +99,7 @@ Status Engine::wire_memory(const Manifest& manifest, const ModuleLoader& modules
   if (!remembers) return in_manifest(manifest, remembers.error());
   if (!*remembers) return ok_status();
   host_.parts().memory = remembering_ = memory_.get();
-  shape_.max_kept = 2 * shape_.max_sequences;
+  shape_.max_kept = 2 * shape_.max_open;
   return attention_->keep(layers, false);
 }
 
@@ -166,7 +166,7 @@ Result<std::int32_t> Engine::open_sequence() {
   if (free == length_.end()) {
     return make_error(Errc::out_of_memory,
                       "all %d sequences are in use ([engine] max_sequences and prefix_sequences)",
-                      shape_.max_sequences);
+                      shape_.max_open);
   }
   const auto sequence = static_cast<std::int32_t>(free - length_.begin());
   if (swapping_) EBB_TRY(swapping_->open_sequence(sequence));
@@ -205,7 +205,7 @@ Status Engine::step(std::span<const StepRow> rows) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto [sequence, id, wants_logits] = rows[i];
     const auto row = static_cast<std::int32_t>(i);
-    if (sequence < 0 || sequence >= shape_.max_sequences || length(sequence) < 0) {
+    if (sequence < 0 || sequence >= shape_.max_open || length(sequence) < 0) {
       return make_error(Errc::invalid_argument, "sequence %d is not open", sequence);
     }
     const bool continues = i > 0 && rows[i - 1].sequence == sequence;
@@ -267,7 +267,7 @@ PlanId Engine::plan_for(std::int32_t n_rows) const {
 }
 
 Status Engine::check_empty(std::int32_t sequence) const {
-  if (sequence >= 0 && sequence < shape_.max_sequences && length(sequence) == 0) {
+  if (sequence >= 0 && sequence < shape_.max_open && length(sequence) == 0) {
     return ok_status();
   }
   return make_error(Errc::invalid_argument, "sequence %d is not open and empty", sequence);
@@ -287,7 +287,7 @@ Status Engine::fill(std::int32_t sequence, std::int64_t n_tokens, std::uint64_t 
 
 Status Engine::copy(std::int32_t from, std::int32_t to) {
   EBB_TRY(check_empty(to));
-  if (from == to || from < 0 || from >= shape_.max_sequences || length(from) < 0) {
+  if (from == to || from < 0 || from >= shape_.max_open || length(from) < 0) {
     return make_error(Errc::invalid_argument, "sequence %d: want another that is open", from);
   }
   EBB_TRY(compute_->wait());  // what lies in host memory may be copied by the host

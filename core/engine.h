@@ -48,7 +48,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// An empty sequence, or out_of_memory if session().max_sequences are open.
+  /// An empty sequence, or out_of_memory if session().max_open are open.
   Result<std::int32_t> open_sequence();
   void close_sequence(std::int32_t sequence);
   /// Tokens fed so far.

@@ -67,14 +67,14 @@ class Memory : public Module {
   virtual void carve(Arena& arena) noexcept = 0;
   /// Loads the scorers and records their plans; the attention has been carved. Thread: [startup]
   virtual Status open() noexcept = 0;
-  /// Compute memory [max_sequences, n_chunks]: 0 where no row of the sequence may select the chunk.
+  /// Compute memory [max_open, n_chunks]: 0 where no row of the sequence may select the chunk.
   /// nullptr: all may.
   virtual const std::uint8_t* allowed() const noexcept = 0;
 
   virtual Status open_sequence(std::int32_t sequence) noexcept = 0;
   virtual Status close_sequence(std::int32_t sequence) noexcept = 0;
   /// Sets keep[r], -1 on entry, of rows whose vectors it wants (StepView); at most 2 *
-  /// max_sequences are kept. Returns what takes effect with this step; borrowed until the next.
+  /// max_open are kept. Returns what takes effect with this step; borrowed until the next.
   virtual Result<std::span<const Forecast>> begin_step(const StepRows& rows,
                                                        std::int32_t* keep) noexcept = 0;
   virtual Status step_started() noexcept = 0;

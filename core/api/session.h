@@ -11,12 +11,12 @@ namespace ebb {
 
 /// Sizes that are fixed when a session opens; every buffer is sized from them.
 struct SessionShape {
-  std::int64_t max_context = 0;    ///< tokens per sequence
-  std::int32_t max_sequences = 1;  ///< sequences that hold state at one time
-  std::int32_t max_decode = 1;     ///< of those, sequences that decode in one step
-  std::int32_t max_rows = 1;       ///< rows of one step: prefill_chunk or the decode batch
-  std::int32_t max_out = 1;        ///< rows of one step whose logits are wanted
-  std::int32_t max_kept = 0;       ///< rows whose hidden vectors are kept for scorers
+  std::int64_t max_context = 0;  ///< tokens per sequence
+  std::int32_t max_open = 1;     ///< sequences that are open, holding state, at one time
+  std::int32_t max_decode = 1;   ///< of those, sequences that decode in one step
+  std::int32_t max_rows = 1;     ///< rows of one step: prefill_chunk or the decode batch
+  std::int32_t max_out = 1;      ///< rows of one step whose logits are wanted
+  std::int32_t max_kept = 0;     ///< rows whose hidden vectors are kept for scorers
 };
 
 /// What changes from step to step: one struct in compute memory, so that a step can be planned once
@@ -27,7 +27,7 @@ struct StepView {
   const std::int32_t* n_out = nullptr;      ///< [1]
   const std::int32_t* token = nullptr;      ///< [max_rows] token id
   const std::int32_t* pos = nullptr;        ///< [max_rows] position in its sequence, from 0
-  const std::int32_t* seq = nullptr;        ///< [max_rows] sequence, 0..max_sequences-1
+  const std::int32_t* seq = nullptr;        ///< [max_rows] sequence, 0..max_open-1
   const std::int32_t* run_start = nullptr;  ///< [max_rows] first row of the row's run
   const std::int32_t* out_row = nullptr;    ///< [max_out] rows whose logits are wanted
   const std::int32_t* keep = nullptr;  ///< [max_rows] where the row's vectors are kept; -1: nowhere

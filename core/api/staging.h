@@ -19,7 +19,7 @@ enum class StagingMode : std::int32_t { resident, demand, zero_copy };
 struct StagedRows {
   std::byte* pool = nullptr;              ///< host memory that the device reads and writes
   std::byte* slots = nullptr;             ///< compute memory, shared by all staged layers
-  const std::int32_t* slot_of = nullptr;  ///< compute memory [max_sequences, n_chunks]
+  const std::int32_t* slot_of = nullptr;  ///< compute memory [max_open, n_chunks]
   std::int64_t row_bytes = 0;
   std::int64_t n_chunks = 0;  ///< rows per sequence in the pool
   std::int64_t n_slots = 0;   ///< rows per sequence in the slots

@@ -104,7 +104,7 @@ struct CompressArgs {
   const float* kv = nullptr;    ///< [rows, c*d]
   const float* gate = nullptr;  ///< [rows, c*d]; ape not yet added
   const float* ape = nullptr;   ///< [ratio, c*d]
-  float* state_kv = nullptr;    ///< [max_sequences, state_rows, c*d]
+  float* state_kv = nullptr;    ///< [max_open, state_rows, c*d]
   float* state_gate = nullptr;  ///< the same shape; ape added
   std::int32_t ratio = 0;
   std::int32_t d = 0;
@@ -132,7 +132,7 @@ struct SelectArgs {
   std::int32_t d = 0;
   std::int32_t ratio = 0;
   std::int32_t top_k = 0;
-  /// [max_sequences, keys.n_rows] 0: cannot be chosen for that sequence; nullptr: all can.
+  /// [max_open, keys.n_rows] 0: cannot be chosen for that sequence; nullptr: all can.
   const std::uint8_t* allowed = nullptr;
   std::int32_t* ids = nullptr;    ///< [rows, top_k] out
   std::int32_t* count = nullptr;  ///< [rows] out

@@ -20,7 +20,7 @@ void Compressor::carve(Arena& arena, const SessionShape& shape, std::int32_t rat
                        std::int32_t d) {
   ratio_ = ratio;
   d_ = d;
-  const std::int64_t values = shape.max_sequences * state_values();
+  const std::int64_t values = shape.max_open * state_values();
   state_kv_ = arena.take<float>(values, "compressor state");
   state_gate_ = arena.take<float>(values, "compressor state");
 }

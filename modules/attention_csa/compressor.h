@@ -46,7 +46,7 @@ class Compressor {
   std::int32_t ratio_ = 0, d_ = 0;
   const float* ape_ = nullptr;   // [ratio, c * d]
   const float* norm_ = nullptr;  // [d]
-  float* state_kv_ = nullptr;    // [max_sequences, state_values()]
+  float* state_kv_ = nullptr;    // [max_open, state_values()]
   float* state_gate_ = nullptr;  // the same
 };
 

@@ -320,7 +320,7 @@ class AttentionCsa final : public Attention {
     store.n_rows = n_rows;
     store.row_bytes = row_bytes(format, d, n_rot);
     store.sequence_bytes = n_rows * store.row_bytes;
-    store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_sequences, part);
+    store.data = arena.take<std::byte>(store.sequence_bytes * shape.max_open, part);
     return store;
   }
 

@@ -62,8 +62,8 @@ struct Query {
 
 /// What one run of the scorers reads and writes; host memory that the device reaches.
 struct Run {
-  std::int32_t* block = nullptr;  // n_rows, pos [max_sequences], seq [max_sequences]
-  float* logits = nullptr;        // [n_scorers, max_sequences, n_chunks]
+  std::int32_t* block = nullptr;  // n_rows, pos [max_open], seq [max_open]
+  float* logits = nullptr;        // [n_scorers, max_open, n_chunks]
   PlanId plan;
   std::vector<Query> queries;  // of the run that was started, by row
   bool started = false;
@@ -128,7 +128,7 @@ class MemoryFlash final : public Memory {
     try {
       scorers_.assign(scorers.begin(), scorers.end());
       chooser_.emplace(rules, n_chunks_);
-      sequences_.resize(static_cast<std::size_t>(shape.max_sequences));
+      sequences_.resize(static_cast<std::size_t>(shape.max_open));
       for (Sequence& sequence : sequences_) {
         if (host_.is_rehearsal()) break;
         for (Pending& pending : sequence.pending) {
@@ -150,7 +150,7 @@ class MemoryFlash final : public Memory {
 
   void carve(Arena& arena) noexcept override {
     if (masks()) {
-      allowed_ = arena.take<std::uint8_t>(shape_.max_sequences * n_chunks_, "selection mask");
+      allowed_ = arena.take<std::uint8_t>(shape_.max_open * n_chunks_, "selection mask");
     }
     for (Scorer* const scorer : scorers_) scorer->carve(arena, shape_);
   }
@@ -232,7 +232,7 @@ class MemoryFlash final : public Memory {
   Status record(std::size_t index) {
     Run& run = runs_[index];
     Compute& compute = *host_.compute();
-    const std::int64_t n = shape_.max_sequences;
+    const std::int64_t n = shape_.max_open;
     EBB_ASSIGN(std::byte* const block,
                compute.allocate_host(static_cast<std::uint64_t>(1 + 2 * n) * sizeof(std::int32_t),
                                      "the scorers' queries"));
@@ -245,12 +245,12 @@ class MemoryFlash final : public Memory {
     queries.n_rows = run.block;
     queries.pos = run.block + 1;
     queries.seq = run.block + 1 + n;
-    queries.max_rows = shape_.max_sequences;
+    queries.max_rows = shape_.max_open;
     EBB_ASSIGN(Ops* const ops, compute.begin_plan());
     for (std::size_t i = 0; i < scorers_.size(); ++i) {
-      EBB_TRY(
-          scorers_[i]->plan(*ops, queries, static_cast<std::int32_t>(index) * shape_.max_sequences,
-                            run.logits + static_cast<std::int64_t>(i) * n * n_chunks_, n_chunks_));
+      EBB_TRY(scorers_[i]->plan(*ops, queries, static_cast<std::int32_t>(index) * shape_.max_open,
+                                run.logits + static_cast<std::int64_t>(i) * n * n_chunks_,
+                                n_chunks_));
     }
     EBB_ASSIGN(run.plan, compute.end_plan());
     return ok_status();
@@ -284,10 +284,10 @@ class MemoryFlash final : public Memory {
     Sequence& sequence = sequences_[static_cast<std::size_t>(index)];
     if (sequence.n_outputs++ % settings_.interval != 0) return;
     const auto row = static_cast<std::int32_t>(run.queries.size());
-    keep = static_cast<std::int32_t>(turn_) * shape_.max_sequences + row;
+    keep = static_cast<std::int32_t>(turn_) * shape_.max_open + row;
     run.block[0] = row + 1;
     run.block[1 + row] = pos;
-    run.block[1 + shape_.max_sequences + row] = index;
+    run.block[1 + shape_.max_open + row] = index;
     sequence.turn ^= 1;
     Pending& pending = sequence.pending[sequence.turn];
     pending.open = true;
@@ -305,7 +305,7 @@ class MemoryFlash final : public Memory {
     pending.n = static_cast<std::size_t>(visible(pending.pos));
     for (std::size_t i = 0; i < scorers_.size(); ++i) {
       const auto at =
-          static_cast<std::int64_t>(i) * shape_.max_sequences + static_cast<std::int64_t>(row);
+          static_cast<std::int64_t>(i) * shape_.max_open + static_cast<std::int64_t>(row);
       float* const logits = run.logits + at * n_chunks_;
       scorers_[i]->finish(query.sequence, pending.pos, {logits, pending.n});
       rows_[i] = logits;

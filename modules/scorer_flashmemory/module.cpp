@@ -84,7 +84,7 @@ class ScorerFlashmemory final : public Scorer {
   void carve(Arena& arena, const SessionShape& shape) noexcept override {
     ScoredLayer scored;
     EBB_ASSERT(attention_.scored_layer(settings_.layer, scored).has_value());
-    max_kept_ = 2 * shape.max_sequences;
+    max_kept_ = 2 * shape.max_open;
     const std::int64_t n = max_kept_;  // many wide rows are more values than 32 bits count
     const char* const part = "scorer scratch";
     a_ = arena.take<float>(n * stored_.rank, part);

@@ -33,11 +33,11 @@ class PerSequencePolicy final : public SwapPolicy {
 
   Status open(const SwapShape& shape) noexcept override {
     try {
-      sequences_.resize(static_cast<std::size_t>(shape.max_sequences));
+      sequences_.resize(static_cast<std::size_t>(shape.max_open));
       for (Sequence& sequence : sequences_) sequence.resize(shape, settings_);
     } catch (const std::exception&) {
       return make_error(Errc::out_of_memory, "no memory for the lists of %d sequences",
-                        shape.max_sequences);
+                        shape.max_open);
     }
     return ok_status();
   }

@@ -10,11 +10,11 @@ namespace ebb {
 
 /// Sizes that a policy may allocate from, in open().
 struct SwapShape {
-  std::int32_t n_layers = 0;       ///< layers whose chunks are staged
-  std::int32_t max_sequences = 1;  ///< those of prefixes too; each has slots of its own
-  std::int64_t n_chunks = 0;       ///< per layer and sequence
-  std::int64_t n_slots = 0;        ///< per sequence, for all its layers together
-  std::int32_t top_k = 0;          ///< chunks that one query selects in one layer, at most
+  std::int32_t n_layers = 0;  ///< layers whose chunks are staged
+  std::int32_t max_open = 1;  ///< those of prefixes too; each has slots of its own
+  std::int64_t n_chunks = 0;  ///< per layer and sequence
+  std::int64_t n_slots = 0;   ///< per sequence, for all its layers together
+  std::int32_t top_k = 0;     ///< chunks that one query selects in one layer, at most
 };
 
 /// The chunks of one layer of one sequence.

@@ -49,8 +49,8 @@ Result<bool> SlotStaging::plan(const SessionShape& session, const StagedShape& s
   const std::int64_t n_pinned = rules_.sink_chunks + rules_.recent_chunks;
   const std::int64_t least = staged.top_k + n_pinned;
   const std::int64_t slots = settings_.slots > 0 ? settings_.slots : staged.top_k + least;
-  shape_ = {staged.n_layers, session.max_sequences, chunks(session.max_context),
-            staged.n_layers * slots, staged.top_k};
+  shape_ = {staged.n_layers, session.max_open, chunks(session.max_context), staged.n_layers * slots,
+            staged.top_k};
   if (slots >= shape_.n_chunks) {
     host_.log(LogLevel::info,
               fmt::format("swapping is off: {} slots per layer hold all {} chunks of max_context",
@@ -80,7 +80,7 @@ SwapLayout SlotStaging::layout() const noexcept {
           shape_.n_chunks,
           slots_per_layer(),
           static_cast<std::uint64_t>(shape_.n_layers * layer_bytes()),
-          static_cast<std::uint64_t>(shape_.max_sequences) * SlotMap::bytes(shape_)};
+          static_cast<std::uint64_t>(shape_.max_open) * SlotMap::bytes(shape_)};
 }
 
 Status SlotStaging::open() noexcept {
@@ -89,7 +89,7 @@ Status SlotStaging::open() noexcept {
     return allocate();
   } catch (const std::bad_alloc&) {
     return make_error(Errc::out_of_memory, "no host memory for the slot maps of %d sequences",
-                      shape_.max_sequences);
+                      shape_.max_open);
   }
 }
 
@@ -101,7 +101,7 @@ Status SlotStaging::allocate() {
     host_.log(LogLevel::info, fmt::format("chunk pool: layer {} of {}, {} bytes each", i + 1,
                                           layers_.size(), bytes));
   }
-  const auto n = static_cast<std::int64_t>(shape_.max_sequences);
+  const auto n = static_cast<std::int64_t>(shape_.max_open);
   const std::int64_t n_logged = std::int64_t{max_decode_} * shape_.top_k;
   // A birth, a promotion and a demanded chunk may each evict another. Two logs may be learned from
   // between two steps: of the step before, and, where a sequence is closed, of the last.
@@ -137,9 +137,9 @@ Status SlotStaging::allocate() {
 StagedRows SlotStaging::carve_layer(Arena& arena, std::int32_t layer) noexcept {
   StagedRows& rows = layers_[static_cast<std::size_t>(layer)];
   rows.slots = layer > 0 ? layers_[0].slots
-                         : arena.take<std::byte>(shape_.max_sequences * shape_.n_slots * row_bytes_,
+                         : arena.take<std::byte>(shape_.max_open * shape_.n_slots * row_bytes_,
                                                  "chunk slots");
-  rows.slot_of = arena.take<std::int32_t>(shape_.max_sequences * shape_.n_chunks, "slot tables");
+  rows.slot_of = arena.take<std::int32_t>(shape_.max_open * shape_.n_chunks, "slot tables");
   rows.row_bytes = row_bytes_;
   rows.n_chunks = shape_.n_chunks;
   rows.n_slots = shape_.n_slots;

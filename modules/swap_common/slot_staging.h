@@ -70,7 +70,7 @@ class SlotStaging : public Swap {
   };
 
   std::int64_t slots_per_layer() const { return shape_.n_slots / shape_.n_layers; }
-  std::int64_t layer_bytes() const { return shape_.max_sequences * shape_.n_chunks * row_bytes_; }
+  std::int64_t layer_bytes() const { return shape_.max_open * shape_.n_chunks * row_bytes_; }
   SelectionLog log_at(std::int32_t* block, std::int32_t layer) const {
     std::int32_t* const ids = block + std::int64_t{layer} * max_log_rows() * (shape_.top_k + 1);
     return {ids, ids + std::int64_t{max_log_rows()} * shape_.top_k};

@@ -66,13 +66,13 @@ class SwapLru final : public SwapPolicy {
     try {
       n_layers_ = shape.n_layers;
       quota_ = shape.n_slots / shape.n_layers;
-      lists_.assign(static_cast<std::size_t>(shape.max_sequences * shape.n_layers),
+      lists_.assign(static_cast<std::size_t>(shape.max_open * shape.n_layers),
                     RecencyList(shape.n_chunks));
       return ok_status();
     } catch (const std::bad_alloc&) {
-      return make_error(
-          Errc::out_of_memory, "swap_lru: no memory for lists of %d x %d x %lld chunks",
-          shape.max_sequences, shape.n_layers, static_cast<long long>(shape.n_chunks));
+      return make_error(Errc::out_of_memory,
+                        "swap_lru: no memory for lists of %d x %d x %lld chunks", shape.max_open,
+                        shape.n_layers, static_cast<long long>(shape.n_chunks));
     }
   }
 
@@ -137,7 +137,7 @@ class SwapLru final : public SwapPolicy {
 
   std::int32_t n_layers_ = 0;
   std::int64_t quota_ = 0;
-  std::vector<RecencyList> lists_;  // [max_sequences, n_layers]
+  std::vector<RecencyList> lists_;  // [max_open, n_layers]
 };
 
 }  // namespace

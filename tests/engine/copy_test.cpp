@@ -19,7 +19,7 @@ BOOST_AUTO_TEST_CASE(a_copied_sequence_goes_on_as_one_that_was_fed) {
 BOOST_AUTO_TEST_CASE(copies_know_their_limits) {
   const auto engine =
       open_engine(synthetic_manifest(), {"engine.max_context=64", "engine.prefix_sequences=1"});
-  BOOST_TEST(engine->session().max_sequences == 2);
+  BOOST_TEST(engine->session().max_open == 2);
   BOOST_TEST(engine->session().max_decode == 1);
   const auto refusal = [&engine](std::int32_t from, std::int32_t to) {
     const Status status = engine->copy(from, to);

@@ -24,7 +24,7 @@ using trace::Writer;
 Header small_header() {
   Header header;
   header.n_layers = 3;
-  header.max_sequences = 3;
+  header.max_open = 3;
   header.max_decode = 2;
   header.max_rows = 64;
   header.top_k = 16;
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(what_was_written_is_read) {
   BOOST_REQUIRE(reader);
   const Header header = reader->header(), wanted = small_header();
   BOOST_TEST(header.n_layers == wanted.n_layers);
-  BOOST_TEST(header.max_sequences == wanted.max_sequences);
+  BOOST_TEST(header.max_open == wanted.max_open);
   BOOST_TEST(header.max_decode == wanted.max_decode);
   BOOST_TEST(header.max_rows == wanted.max_rows);
   BOOST_TEST(header.top_k == wanted.top_k);
@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(version_1_is_read) {
   BOOST_TEST(read.records[1] == show({.kind = Kind::scored, .sequence = 1, .scores = {0.5F, -2}}));
   Result<Reader> reader = Reader::open(folder / "b.trace", false);
   BOOST_TEST(reader->header().version == 1U);
-  BOOST_TEST(reader->header().max_decode == small_header().max_sequences);
+  BOOST_TEST(reader->header().max_decode == small_header().max_open);
 }
 
 // A block that matches its CRC but says what no run can have done.

@@ -25,7 +25,7 @@ BenchPlan plan_of(const Lengths& frontiers, const std::vector<std::int32_t>& bat
 }
 
 SessionShape session_of(std::int64_t max_context, std::int32_t max_sequences = 1) {
-  return {.max_context = max_context, .max_sequences = max_sequences, .max_decode = max_sequences};
+  return {.max_context = max_context, .max_open = max_sequences, .max_decode = max_sequences};
 }
 
 bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }

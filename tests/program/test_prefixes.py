@@ -125,7 +125,7 @@ class Prefixes(ProgramTest):
                 self.check_births(trace)
                 facts = json.loads(self.expect(0, "inspect", "--json", trace).out)
                 self.assertEqual(facts["max_decode"], n_together)
-                self.assertEqual(facts["max_sequences"], n_together + 1)
+                self.assertEqual(facts["max_open"], n_together + 1)
                 self.assertEqual(facts["totals"]["sequences"], 9 + 3)
 
     def check_births(self, trace):

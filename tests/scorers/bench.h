@@ -95,7 +95,7 @@ inline std::vector<float> ask(Compute& compute, Scorer& scorer, const std::vecto
   step.seq = seq.data();
   step.max_rows = n;
   SessionShape shape;
-  shape.max_sequences = (first_kept + n + 1) / 2;  // twice as many rows are kept
+  shape.max_open = (first_kept + n + 1) / 2;  // twice as many rows are kept
   Arena counting;
   scorer.carve(counting, shape);
   std::vector<std::byte> memory(counting.bytes() + Arena::kAlign, std::byte{0xff});

@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(plans_for_other_kept_rows_touch_other_memory) {
       bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + file.path + "\""));
   test::require(scorer->load());
   SessionShape session;
-  session.max_sequences = 3;
+  session.max_open = 3;
   Arena counting;
   scorer->carve(counting, session);
   std::vector<std::byte> memory(counting.bytes() + Arena::kAlign);

@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(a_plan_takes_as_many_queries_as_rows_are_kept) {
       model.bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
   test::require(scorer->load());
   SessionShape shape;
-  shape.max_sequences = 3;
+  shape.max_open = 3;
   Arena arena;
   scorer->carve(arena, shape);
   BOOST_TEST(arena.parts().size() == 1);
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_wide_scorer_gets_all_of_its_scratch) {
   const auto scorer = test::require(
       model.bench.scorer("scorer_flashmemory", "layer = 2\nweights = \"" + path + "\""));
   SessionShape shape;
-  shape.max_sequences = 1024;
+  shape.max_open = 1024;
   Arena arena;
   scorer->carve(arena, shape);
   // A query of rank 1: latent, heads, weights of heads, and cosine and sine of two pairs.

@@ -21,7 +21,7 @@ using Ids = Simulator::Ids;
 /// Returns what was allocated within steps.
 std::uint64_t churn(StagingMode mode, const std::string& policy, const std::string& keys) {
   ebb::test::SimulatorShape shape;
-  shape.max_sequences = 3;
+  shape.max_open = 3;
   shape.n_layers = 2;
   shape.max_context = 128;
   shape.max_rows = 32;

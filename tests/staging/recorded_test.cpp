@@ -64,7 +64,7 @@ Overrides with(const std::string& path) {
 void write_trace(const std::string& trace, std::uint64_t max_context) {
   ebb::trace::Header header;
   header.n_layers = 1;
-  header.max_sequences = 1;
+  header.max_open = 1;
   header.max_rows = 64;
   header.top_k = 4;
   header.ratio = 4;

@@ -67,7 +67,7 @@ class FakeCompute final : public Compute {
 
 struct SimulatorShape {
   std::int32_t n_layers = 3;
-  std::int32_t max_sequences = 1;
+  std::int32_t max_open = 1;
   std::int32_t max_rows = 8;
   std::int64_t max_context = 256;
   std::int32_t ratio = 4;
@@ -235,8 +235,8 @@ class Simulator {
 
   void open() {
     const SessionShape session{.max_context = shape_.max_context,
-                               .max_sequences = shape_.max_sequences,
-                               .max_decode = shape_.max_sequences,
+                               .max_open = shape_.max_open,
+                               .max_decode = shape_.max_open,
                                .max_rows = shape_.max_rows};
     const StagedShape staged{shape_.n_layers, shape_.ratio, shape_.top_k, shape_.row_bytes};
     const Result<bool> swaps = staging_->plan(session, staged);
@@ -250,7 +250,7 @@ class Simulator {
       layers_.push_back(staging_->carve_layer(arena, i));
     }
     must(arena.bytes() == counting.bytes(), "carving counts other bytes than it takes");
-    sequences_.resize(static_cast<std::size_t>(shape_.max_sequences));
+    sequences_.resize(static_cast<std::size_t>(shape_.max_open));
     expected_.resize(layers_.size());
   }
 
@@ -268,7 +268,7 @@ class Simulator {
   std::pair<std::size_t, std::int64_t> place(const std::int32_t* entry) const {
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
       const std::int64_t at = entry - layers_[layer].slot_of;
-      if (at >= 0 && at < shape_.max_sequences * layers_[0].n_chunks) return {layer, at};
+      if (at >= 0 && at < shape_.max_open * layers_[0].n_chunks) return {layer, at};
     }
     throw std::runtime_error("an entry of no table");
   }

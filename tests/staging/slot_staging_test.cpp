@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(S5_S6_sequences_do_not_meet_and_a_closed_one_leaves_nothing
   for (const StagingMode mode : kModes) {
     for (const Case& policy : kPolicies) {
       SimulatorShape shape;
-      shape.max_sequences = 3;
+      shape.max_open = 3;
       Simulator simulator(shape, policy.policy, settings(mode, 9, policy.keys));
       Selector select(10, 6);
       std::mt19937 random(11);
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(wrong_answers_are_refused_counted_and_named_in_few_log_line
 
 BOOST_AUTO_TEST_CASE(S2_the_pool_holds_every_chunk_once_and_the_slots_what_was_asked_for) {
   SimulatorShape shape;
-  shape.max_sequences = 2;
+  shape.max_open = 2;
   shape.max_context = 250;  // the last chunk is never complete, and has a row
   Simulator simulator(shape, "swap_lru", settings(StagingMode::zero_copy, 9));
   BOOST_TEST(simulator.staging().layout().pool_bytes == 3 * 2 * 63 * 24U);

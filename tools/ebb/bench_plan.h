@@ -28,7 +28,7 @@ Result<std::vector<std::int64_t>> parse_lengths(std::string_view text);
 /// "1,4,16" as descending numbers, each 1..1024.
 Result<std::vector<std::int32_t>> parse_batches(std::string_view text);
 
-/// Fits the plan to a session, of which max_context and max_sequences count. Without frontiers of
+/// Fits the plan to a session, of which max_context and max_decode count. Without frontiers of
 /// the user's it takes those of 2K, 4K, 16K, 64K and 256K that the session has room for, or else
 /// the longest context that it has. Errors: invalid_argument if a frontier, or a batch, goes beyond
 /// the session's limits, or, where contexts are fed, if decode at a frontier runs into the next

@@ -26,7 +26,7 @@ Result<int> inspect_trace(const std::string& path, bool is_json) {
   all["slots"] = header.slots;
   all["keys"] = header.keys;
   all["layers"] = header.n_layers;
-  all["max_sequences"] = header.max_sequences;
+  all["max_open"] = header.max_open;
   all["max_decode"] = header.max_decode;
   all["max_rows"] = header.max_rows;
   all["max_context"] = header.max_context;

@@ -218,11 +218,10 @@ std::string format_json(const PlanReport& report) {
                        {"tensors", found.n_tensors},
                        {"bytes", found.data_bytes},
                        {"context_length", found.model.context_length}};
-    object["session"] = {
-        {"max_context", found.session.max_context},
-        {"max_sequences", found.session.max_decode},
-        {"prefix_sequences", found.session.max_sequences - found.session.max_decode},
-        {"max_rows", found.session.max_rows}};
+    object["session"] = {{"max_context", found.session.max_context},
+                         {"max_sequences", found.session.max_decode},
+                         {"prefix_sequences", found.session.max_open - found.session.max_decode},
+                         {"max_rows", found.session.max_rows}};
     object["compute"] = {{"module", found.compute_module}, {"device", found.compute.device}};
     object["device"] = {{"bytes", found.device_bytes()},
                         {"parts", parts_json(found.device, report.per_sequence.device)},

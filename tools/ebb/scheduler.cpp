@@ -22,7 +22,7 @@ class JobLoop {
       : engine_(engine),
         hooks_(hooks),
         n_prefixes_(
-            static_cast<std::size_t>(engine.session().max_sequences - engine.session().max_decode)),
+            static_cast<std::size_t>(engine.session().max_open - engine.session().max_decode)),
         start_(Clock::now()) {}
 
   Result<bool> run() {

@@ -145,7 +145,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t limit) {
 }
 
 std::string describe_sequences(const SessionShape& session) {
-  const std::int32_t n_prefixes = session.max_sequences - session.max_decode;
+  const std::int32_t n_prefixes = session.max_open - session.max_decode;
   return fmt::format("{} sequence{}{}", session.max_decode, session.max_decode == 1 ? "" : "s",
                      n_prefixes == 0 ? "" : fmt::format(" and {} for prefixes", n_prefixes));
 }

@@ -47,7 +47,7 @@ enum class Kind : std::uint8_t { open = 1, close, step, selected, scored, settle
 struct Header {
   std::uint32_t version = kVersion;
   std::uint32_t n_layers = 0;  ///< staged ones
-  std::uint32_t max_sequences = 0;
+  std::uint32_t max_open = 0;  ///< sequences that are open at one time
   std::uint32_t max_rows = 0;  ///< of a step
   std::uint32_t top_k = 0;
   std::uint32_t ratio = 0;        ///< tokens per chunk
@@ -59,7 +59,7 @@ struct Header {
   std::string keys;           ///< of [swap], as TOML without a header
   std::string model;          ///< Loader::digest
   std::string manifest;       ///< Manifest::hash
-  /// Rows of a step that has its selections told, at most; up to version 2 max_sequences.
+  /// Rows of a step that has its selections told, at most; in files up to version 2, max_open.
   std::uint32_t max_decode = 1;
 
   std::uint64_t n_chunks() const { return ratio > 0 ? (max_context + ratio - 1) / ratio : 0; }

@@ -20,8 +20,8 @@ struct Access {
 Result<std::vector<Access>> read_accesses(Reader& reader, bool with_births) {
   std::vector<Access> accesses;
   const Header header = reader.header();
-  std::vector<std::uint64_t> opening(header.max_sequences);
-  std::vector<std::int64_t> n_complete(header.max_sequences);
+  std::vector<std::uint64_t> opening(header.max_open);
+  std::vector<std::int64_t> n_complete(header.max_open);
   std::uint64_t n_openings = 0;
   std::uint32_t step = 0;
   DistinctSelections selections;

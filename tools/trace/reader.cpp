@@ -52,7 +52,7 @@ Result<Reader> Reader::open(const std::string& path, bool recover) {
   }
   Reader reader(path, std::move(file), recover);
   EBB_TRY(reader.read_header());
-  reader.length_.assign(reader.header_.max_sequences, -1);
+  reader.length_.assign(reader.header_.max_open, -1);
   return reader;
 }
 
@@ -103,8 +103,8 @@ Status Reader::read_header() {
     return value;
   };
   const auto take_u32 = [&] { return static_cast<std::uint32_t>(take(4)); };
-  for (std::uint32_t* value : {&header_.n_layers, &header_.max_sequences, &header_.max_rows,
-                               &header_.top_k, &header_.ratio}) {
+  for (std::uint32_t* value :
+       {&header_.n_layers, &header_.max_open, &header_.max_rows, &header_.top_k, &header_.ratio}) {
     *value = take_u32();
   }
   header_.max_context = take(8);
@@ -117,18 +117,17 @@ Status Reader::read_header() {
     text->assign(reinterpret_cast<const char*>(&bytes[at]), n);
     at += n;
   }
-  header_.max_decode = header_.version < 3 ? header_.max_sequences : take_u32();
+  header_.max_decode = header_.version < 3 ? header_.max_open : take_u32();
   if (is_short) return fault(at, "the header is shorter than its fields");
   // Wide enough for any run, narrow enough for every product of two to fit into 63 bits.
   const auto within = [](std::uint64_t value, std::uint64_t low, std::uint64_t high) {
     return value >= low && value <= high;
   };
-  if (!within(header_.n_layers, 1, 1 << 10) || !within(header_.max_sequences, 1, 1 << 16) ||
-      !within(header_.max_decode, 1, header_.max_sequences) ||
-      !within(header_.max_rows, 1, 1 << 20) || !within(header_.top_k, 1, 1 << 16) ||
-      !within(header_.ratio, 1, 1 << 16) || !within(header_.max_context, 1, 1 << 24) ||
-      !within(header_.row_bytes, 1, 1 << 20) || !within(header_.staging, 1, 2) ||
-      header_.slots > 1 << 30) {
+  if (!within(header_.n_layers, 1, 1 << 10) || !within(header_.max_open, 1, 1 << 16) ||
+      !within(header_.max_decode, 1, header_.max_open) || !within(header_.max_rows, 1, 1 << 20) ||
+      !within(header_.top_k, 1, 1 << 16) || !within(header_.ratio, 1, 1 << 16) ||
+      !within(header_.max_context, 1, 1 << 24) || !within(header_.row_bytes, 1, 1 << 20) ||
+      !within(header_.staging, 1, 2) || header_.slots > 1 << 30) {
     return fault(16, "a size in the header is out of range");
   }
   return ok_status();
@@ -206,7 +205,7 @@ Status Reader::number(const char* what, std::uint64_t low, std::uint64_t high,
 // The sequence of a record, which has to be open, or closed.
 Status Reader::sequence(bool is_open) {
   std::uint64_t value;
-  EBB_TRY(number("sequence", 0, header_.max_sequences - 1, value));
+  EBB_TRY(number("sequence", 0, header_.max_open - 1, value));
   record_.sequence = static_cast<std::int32_t>(value);
   if ((length_[value] >= 0) != is_open) {
     return here("sequence " + std::to_string(value) +

@@ -38,7 +38,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, Engi
   const SwapLayout layout = engine.swap()->layout();
   Header header;
   header.n_layers = static_cast<std::uint32_t>(staged.n_layers);
-  header.max_sequences = static_cast<std::uint32_t>(engine.session().max_sequences);
+  header.max_open = static_cast<std::uint32_t>(engine.session().max_open);
   header.max_decode = static_cast<std::uint32_t>(engine.session().max_decode);
   header.max_rows = static_cast<std::uint32_t>(engine.session().max_rows);
   header.top_k = static_cast<std::uint32_t>(staged.top_k);

@@ -66,7 +66,7 @@ class Driver {
   /// False if every chunk has a slot, so that there is nothing to drive.
   Result<bool> open() {
     const SessionShape session{static_cast<std::int64_t>(header_.max_context),
-                               static_cast<std::int32_t>(header_.max_sequences),
+                               static_cast<std::int32_t>(header_.max_open),
                                static_cast<std::int32_t>(header_.max_decode),
                                static_cast<std::int32_t>(header_.max_rows), 1};
     const StagedShape staged{
@@ -215,7 +215,7 @@ namespace {
 class OverlapCount {
  public:
   OverlapCount(const Header& header, std::vector<Overlap>& overlap)
-      : overlap_(overlap), last_(header.max_sequences * overlap.size()) {}
+      : overlap_(overlap), last_(header.max_open * overlap.size()) {}
 
   void step(const std::vector<Run>& runs) {
     is_single_ = std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.n_rows == 1; });
@@ -246,7 +246,7 @@ class OverlapCount {
   }
 
   std::vector<Overlap>& overlap_;
-  std::vector<std::vector<std::int32_t>> last_;  // [max_sequences, n_layers]
+  std::vector<std::vector<std::int32_t>> last_;  // [max_open, n_layers]
   bool is_single_ = false;
 };
 
@@ -257,8 +257,8 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
   Contents contents;
   contents.overlap.resize(header.n_layers);
   OverlapCount overlap(header, contents.overlap);
-  std::vector<std::size_t> opening(header.max_sequences);
-  std::vector<std::int32_t> n_complete(header.max_sequences);
+  std::vector<std::size_t> opening(header.max_open);
+  std::vector<std::int32_t> n_complete(header.max_open);
   DistinctSelections selections;
   const auto finish_step = [&] {
     if (!keep_accesses) return;

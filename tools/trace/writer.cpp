@@ -42,7 +42,7 @@ std::vector<std::byte> header_bytes(const Header& header) {
   put_number(bytes, kVersion);
   put_number(bytes, std::uint32_t{0});  // the size, below
   for (const std::uint32_t value :
-       {header.n_layers, header.max_sequences, header.max_rows, header.top_k, header.ratio}) {
+       {header.n_layers, header.max_open, header.max_rows, header.top_k, header.ratio}) {
     put_number(bytes, value);
   }
   put_number(bytes, header.max_context);

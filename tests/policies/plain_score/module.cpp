@@ -29,7 +29,7 @@ class PlainScore final : public SwapPolicy {
 
   Status open(const SwapShape& shape) noexcept override {
     shape_ = shape;
-    sequences_.assign(static_cast<std::size_t>(shape.max_sequences), {});
+    sequences_.assign(static_cast<std::size_t>(shape.max_open), {});
     return ok_status();
   }
   void forget(std::int32_t sequence) noexcept override { at(sequence) = {}; }
