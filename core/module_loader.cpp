@@ -86,6 +86,18 @@ Result<OpenModule> open_file(const fs::path& path, std::string_view kind) {
   }
 }
 
+// For the error of a file that is not there: what could be meant instead.
+std::string alternatives(const std::string& folder, std::string_view kind) {
+  const Result<std::vector<Result<OpenModule>>> all = list_modules(folder);
+  if (!all) return "; " + all.error().message;
+  std::string names;
+  for (const Result<OpenModule>& module : *all) {
+    if (!module || module->descriptor->kind != kind) continue;
+    names += (names.empty() ? "" : ", ") + std::string(module->descriptor->name);
+  }
+  return fmt::format("; {} modules in that folder: {}", kind, names.empty() ? "none" : names);
+}
+
 }  // namespace
 
 Result<OpenModule> ModuleLoader::open(const ModuleChoice& choice, std::string_view kind) const {
@@ -99,8 +111,11 @@ Result<OpenModule> ModuleLoader::open(const ModuleChoice& choice, std::string_vi
                  where + ": want a name of a-z, 0-9 and _, or a path (with /) to such a name.so"};
   }
   Result<OpenModule> opened = open_file(path.lexically_normal(), kind);
-  if (!opened) return Error{opened.error().code, where + ": " + opened.error().message};
-  return opened;
+  if (opened) return opened;
+  Error error{opened.error().code, where + ": " + opened.error().message};
+  // Elsewhere than in the modules folder there may be libraries that are none of ours to open.
+  if (error.code == Errc::not_found && !is_path) error.message += alternatives(folder_, kind);
+  return error;
 }
 
 Result<std::vector<Result<OpenModule>>> list_modules(const std::string& folder) {

@@ -44,7 +44,8 @@ class ModulePtr {
 /// is a path from the folder of the manifest that spells it. No search path, no current directory.
 /// A file is checked in this order, before anything in it is called: regular and whole, opens,
 /// exports a descriptor, magic, size, ABI, kind, name equal to the file's.
-/// Errors: not_found, or incompatible; they name the file and what was found and wanted.
+/// Errors: not_found, or incompatible; they name the file and what was found and wanted, and for a
+/// bare name that is not there the modules of its kind that are.
 /// Thread: [startup]
 class ModuleLoader {
  public:

@@ -1,11 +1,12 @@
 """Manifests and models that cannot be used: the status, one line that says why, and no output."""
 
 import os
+import pathlib
 import re
 import resource
 import unittest
 
-from support import DATA, DEMO, FIXTURES, ProgramTest
+from support import DATA, DEMO, EBB, FIXTURES, ProgramTest
 
 
 class Refusals(ProgramTest):
@@ -58,7 +59,32 @@ class Refusals(ProgramTest):
         self.expect_refused("max_context = 100000", "check", self.manifest(max_context=100000))
 
     def test_a_missing_module(self):
-        self.expect_refused("compute_gpu", "check", self.edited("compute_cpu", "compute_gpu"))
+        folder = pathlib.Path(EBB).parent / "modules"
+        manifest = self.edited("compute_cpu", "compute_gpu")
+        result = self.expect_refused(f'"compute_gpu": {folder}/compute_gpu.so: no such file; '
+                                     "compute modules in that folder: compute_cpu", "check", manifest)
+        self.assertNotIn("nvcc", result.err)
+
+    def test_compute_cuda_where_it_was_not_built(self):
+        built = pathlib.Path(EBB).parent / "modules"
+        folder = self.folder / "modules"
+        folder.mkdir()
+        for name in ("loader_gguf", "tokenizer_gguf", "compute_cpu", "comm_self"):
+            (folder / f"{name}.so").symlink_to(built / f"{name}.so")
+        manifest = self.edited("compute_cpu", "compute_cuda")
+        says = (f'[compute] module = "compute_cuda": {folder}/compute_cuda.so: '
+                "no such file; compute modules in that folder: compute_cpu; compute_cuda is built "
+                "only where nvcc is found and EBB_CUDA is not OFF")
+        batch = self.write("batch.jsonl", '{"id": "a", "prompt": "Who?", "max_tokens": 1}\n')
+        for command in (["check", manifest], ["plan", manifest],
+                        ["generate", manifest, "-p", "Who?"],
+                        ["run", manifest, "-i", batch, "-o", self.path("r.jsonl")]):
+            self.expect_refused(says, *command, "--set", f"modules.path={folder}")
+        # Another module that is missing has nothing to do with nvcc.
+        (folder / "comm_self.so").unlink()
+        result = self.expect_refused("comm modules in that folder: none", "check", self.manifest(),
+                                     "--set", f"modules.path={folder}")
+        self.assertNotIn("nvcc", result.err)
 
     def test_a_text_file_as_module(self):
         file = self.write("text.so", "this is no library")

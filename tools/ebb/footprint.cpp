@@ -66,7 +66,9 @@ Result<Footprint> Rehearsal::count(const std::vector<std::string>& more) const {
   options.modules_folder = modules_folder();
   options.log = LogGate(args.verbose).sink();  // many are opened: what they warn of is held back
   options.rehearsal = true;
-  EBB_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(manifest, options));
+  const Result<std::unique_ptr<Engine>> opened = Engine::open(manifest, options);
+  if (!opened) return with_advice(manifest, opened.error());
+  const Engine* const engine = opened->get();
 
   Footprint found;
   found.session = engine->session();

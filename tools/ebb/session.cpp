@@ -86,9 +86,19 @@ Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const Sess
   LogGate gate(args.verbose);
   options.modules_folder = modules_folder();
   options.log = gate.sink();
-  EBB_ASSIGN(std::unique_ptr<Engine> engine, Engine::open(manifest, options));
+  Result<std::unique_ptr<Engine>> engine = Engine::open(manifest, options);
+  if (!engine) return with_advice(manifest, engine.error());
   gate.release();
   return engine;
+}
+
+Error with_advice(const Manifest& manifest, Error error) {
+  const ModuleChoice* const compute = manifest.module("compute");
+  if (compute == nullptr || error.code != Errc::not_found) return error;
+  if (error.message.starts_with(compute->where + " = \"compute_cuda\": ")) {
+    error.message += "; compute_cuda is built only where nvcc is found and EBB_CUDA is not OFF";
+  }
+  return error;
 }
 
 Status check_prompt(const Engine& engine, std::span<const std::int32_t> tokens) {

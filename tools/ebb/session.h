@@ -48,6 +48,9 @@ Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const Sess
 /// The options' modules_folder and log are filled in.
 Result<std::unique_ptr<Engine>> open_engine(const Manifest& manifest, const SessionArgs& args,
                                             EngineOptions options);
+/// The error of an engine that did not open, with what a user may not know: why this build can lack
+/// the module that the manifest names.
+Error with_advice(const Manifest& manifest, Error error);
 
 /// Whether a prompt can be fed: invalid_argument if it is empty, longer than max_context or holds
 /// an id outside the vocabulary.
