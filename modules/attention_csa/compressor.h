@@ -6,17 +6,11 @@
 #include "core/api/compute.h"
 #include "core/api/loader.h"
 #include "kernels/ops/attention.h"
+#include "modules/attention_csa/angles.h"
 #include "modules/attention_csa/random_state.h"
 #include "modules/deepseek4/config.h"
 
 namespace ebb {
-
-/// A table of angles for every row of a step, at a fixed distance from the row's own position.
-struct Angles {
-  const double* frequency = nullptr;  ///< [n_rot / 2] radians per token; compute memory
-  std::int32_t offset = 0;            ///< tokens
-  float* cos_sin = nullptr;           ///< [rows, n_rot / 2, 2] compute memory
-};
 
 /// What makes the chunks of one layer, or their index keys: weights, the state that goes from token
 /// to token, and where the rows go. All of it is in compute memory, and none is owned.
