@@ -83,36 +83,48 @@ Routing routing(std::int32_t n_rows, std::int64_t d, std::uint32_t seed) {
   return r;
 }
 
+/// Arguments of a model's experts, y left out, with buffers for up to max_rows rows.
+struct Bench {
+  Bench(const Model& m, std::int32_t n_rows, std::int32_t max_rows)
+      : rows(static_cast<std::size_t>(max_rows)),
+        x(rows * static_cast<std::size_t>(m.d)),
+        weights(rows * kUsed),
+        hidden(rows * (kUsed + 1) * static_cast<std::size_t>(m.f)),
+        partial(rows * (kUsed + 1) * static_cast<std::size_t>(m.d)),
+        ids(rows * kUsed),
+        count(std::vector<std::int32_t>{n_rows}) {
+    args.step.n_rows = count.get();
+    args.step.max_rows = max_rows;
+    args.x = x.get();
+    args.ids = ids.get();
+    args.weights = weights.get();
+    args.routed = {m.weights[0]->weight, m.weights[1]->weight, m.weights[2]->weight, m.clamp};
+    args.shared = {m.weights[3]->weight, m.weights[4]->weight, m.weights[5]->weight,
+                   m.shared_clamp};
+    args.n_used = kUsed;
+    args.hidden = hidden.get();
+    args.partial = partial.get();
+  }
+  std::size_t rows;
+  DeviceArray<float> x, weights, hidden, partial;
+  DeviceArray<std::int32_t> ids, count;
+  ExpertsArgs args;
+};
+
 std::vector<float> run_experts(const Model& m, const Routing& all, std::int32_t first,
                                std::int32_t n_rows, std::int32_t max_rows, Precision precision) {
   const auto part = [&](const auto& values, std::int64_t width) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * width);
     return std::vector(begin, begin + static_cast<std::ptrdiff_t>(n_rows * width));
   };
-  const auto rows = static_cast<std::size_t>(max_rows);
-  DeviceArray<float> x(rows * static_cast<std::size_t>(m.d)), weights(rows * kUsed);
-  DeviceArray<std::int32_t> ids(rows * kUsed);
-  x.set(part(all.x, m.d));
-  ids.set(part(all.ids, kUsed));
-  weights.set(part(all.weights, kUsed));
-  const DeviceArray<std::int32_t> count(std::vector<std::int32_t>{n_rows});
-  const DeviceArray<float> hidden(rows * (kUsed + 1) * static_cast<std::size_t>(m.f));
-  const DeviceArray<float> partial(rows * (kUsed + 1) * static_cast<std::size_t>(m.d));
-  const DeviceArray<float> y(rows * static_cast<std::size_t>(m.d));
-  ExpertsArgs args;
-  args.step.n_rows = count.get();
-  args.step.max_rows = max_rows;
-  args.x = x.get();
-  args.ids = ids.get();
-  args.weights = weights.get();
-  args.routed = {m.weights[0]->weight, m.weights[1]->weight, m.weights[2]->weight, m.clamp};
-  args.shared = {m.weights[3]->weight, m.weights[4]->weight, m.weights[5]->weight, m.shared_clamp};
-  args.n_used = kUsed;
-  args.hidden = hidden.get();
-  args.partial = partial.get();
-  args.y = y.get();
-  require_ok(
-      cuda::experts(device().launch(cuda::experts_workspace(args, precision)), args, precision));
+  Bench bench(m, n_rows, max_rows);
+  bench.x.set(part(all.x, m.d));
+  bench.ids.set(part(all.ids, kUsed));
+  bench.weights.set(part(all.weights, kUsed));
+  const DeviceArray<float> y(bench.rows * static_cast<std::size_t>(m.d));
+  bench.args.y = y.get();
+  const cuda::Launch& launch = device().launch(cuda::experts_workspace(bench.args, precision));
+  require_ok(cuda::experts(launch, bench.args, precision));
   device().finish();
   return y.values(static_cast<std::size_t>(n_rows * m.d));
 }
@@ -183,40 +195,28 @@ BOOST_AUTO_TEST_CASE(a_row_that_is_read_early_is_the_new_one) {
   constexpr std::int32_t kSteps = 40;
   const auto d = static_cast<std::size_t>(m.d);
   const DeviceArray<float> sources(activations(kSteps, m.d, 1)), ones(std::vector<float>(d, 1.0f));
-  const DeviceArray<float> logits(kExperts), x(d), weights(kUsed);
-  const DeviceArray<float> hidden((kUsed + 1) * static_cast<std::size_t>(m.f));
-  const DeviceArray<float> partial((kUsed + 1) * d), y(kSteps * d), late(kSteps * d);
-  const DeviceArray<std::int32_t> ids(kUsed), count(std::vector<std::int32_t>{1});
+  const DeviceArray<float> logits(kExperts), y(kSteps * d), late(kSteps * d);
+  Bench bench(m, 1, 1);
+  ExpertsArgs& args = bench.args;
   RouteArgs route;
-  route.step.n_rows = count.get();
-  route.step.max_rows = 1;
+  route.step = args.step;
   route.logits = logits.get();
   route.n_experts = kExperts;
   route.n_used = kUsed;
-  route.ids = ids.get();
-  route.weights = weights.get();
+  route.ids = bench.ids.get();
+  route.weights = bench.weights.get();
   MatmulArgs scores;
-  scores.n_rows = count.get();
+  scores.n_rows = args.step.n_rows;
   scores.max_rows = 1;
-  scores.x = x.get();
+  scores.x = args.x;
   scores.exact = true;
   scores.n_parts = 1;
   scores.parts[0] = {router.weight, logits.get()};
-  ExpertsArgs args;
-  args.step = route.step;
-  args.x = x.get();
-  args.ids = ids.get();
-  args.weights = weights.get();
-  args.routed = {m.weights[0]->weight, m.weights[1]->weight, m.weights[2]->weight, m.clamp};
-  args.shared = {m.weights[3]->weight, m.weights[4]->weight, m.weights[5]->weight, m.shared_clamp};
-  args.n_used = kUsed;
-  args.hidden = hidden.get();
-  args.partial = partial.get();
   const cuda::Launch& launch = device().launch(cuda::experts_workspace(args, Precision::exact));
   for (const bool settled : {false, true}) {
     for (std::int32_t i = 0; i < kSteps; ++i) {
-      const RmsNormArgs norm{count.get(), 1,    sources.get() + i * m.d, ones.get(), x.get(),
-                             m.d,         1e-6f};
+      const RmsNormArgs norm{
+          args.step.n_rows, 1, sources.get() + i * m.d, ones.get(), bench.x.get(), m.d, 1e-6f};
       require_ok(cuda::rms_norm(launch, norm));
       require_ok(cuda::matmul(launch, scores, Precision::exact));
       require_ok(cuda::route(launch, route));
