@@ -280,30 +280,9 @@ class AttendPhase final : public Phase {
 }  // namespace
 
 Status add_attend(PhaseList& list, const AttendArgs& args) {
-  EBB_TRY(check_step("attend", args.step));
-  EBB_TRY(check_pointers(
-      "attend",
-      {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
-  EBB_TRY(check_range("attend", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
-  EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
-  EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
-  AttendPlan plan{args, 0, 0, round_up(args.d, kMaxLanes), 0};
+  EBB_ASSIGN(const AttendStores stores, check_attend(args));
+  AttendPlan plan{args, stores.ring_rot, stores.chunk_rot, round_up(args.d, kMaxLanes), 0};
   plan.tile = tile_keys(plan.d_padded);
-  EBB_ASSIGN(plan.ring_rot,
-             check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
-  EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
-                      static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows, INT32_MAX));
-  if (args.chunks.data != nullptr) {
-    EBB_ASSIGN(plan.chunk_rot,
-               check_store("attend", "chunks", args.chunks, args.d, args.n_pairs, Rounding::none));
-    EBB_TRY(check_slots("attend", args.chunks, args.slots));
-    EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
-    if (args.ids != nullptr) {
-      EBB_TRY(check_pointers("attend", {{"count", args.count}}));
-      EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
-    }
-  }
   list.push_back(std::make_unique<AttendPhase>(plan));
   return ok_status();
 }

@@ -46,6 +46,33 @@ Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::in
   return check_range(op, "n_pairs", n_pairs, 0, d / 2);
 }
 
+Status check_rope_table(const RopeTableArgs& args) {
+  EBB_TRY(check_pointers("rope_table", {{"step.n_rows", args.step.n_rows},
+                                        {"step.pos", args.step.pos},
+                                        {"frequency", args.frequency},
+                                        {"cos_sin", args.cos_sin}}));
+  return check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16);
+}
+
+Status check_heads(const HeadsArgs& args, std::int64_t max_d) {
+  EBB_TRY(check_pointers(
+      "heads", {{"step.n_rows", args.step.n_rows}, {"x", args.x}, {"cos_sin", args.cos_sin}}));
+  EBB_TRY(check_range("heads", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("heads", "d", args.d, 1, max_d));
+  return check_rounding("heads", args.rounding, args.d, args.n_pairs);
+}
+
+Result<std::int32_t> check_append(const AppendArgs& args, std::int64_t max_d) {
+  EBB_TRY(check_step("append", args.step));
+  EBB_TRY(check_pointers(
+      "append", {{"kv", args.kv}, {"norm_weight", args.norm_weight}, {"cos_sin", args.cos_sin}}));
+  EBB_TRY(check_range("append", "d", args.d, 1, max_d));
+  EBB_TRY(check_rounding("append", args.rounding, args.d, args.n_pairs));
+  EBB_TRY(
+      check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
+  return check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding);
+}
+
 Result<std::int32_t> check_compress(const CompressArgs& args, std::int64_t max_d) {
   EBB_TRY(check_step("compress", args.step));
   EBB_TRY(check_pointers("compress", {{"kv", args.kv},
@@ -63,6 +90,43 @@ Result<std::int32_t> check_compress(const CompressArgs& args, std::int64_t max_d
              check_store("compress", "rows", args.rows, args.d, args.n_pairs, args.rounding));
   EBB_TRY(check_slots("compress", args.rows, args.slots));
   return n_rot;
+}
+
+Result<std::int32_t> check_select(const SelectArgs& args) {
+  EBB_TRY(check_step("select", args.step));
+  EBB_TRY(check_pointers(
+      "select",
+      {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
+  EBB_TRY(check_range("select", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("select", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
+  EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
+  return check_store("select", "keys", args.keys, args.d, 0, Rounding::none);
+}
+
+Result<AttendStores> check_attend(const AttendArgs& args) {
+  EBB_TRY(check_step("attend", args.step));
+  EBB_TRY(check_pointers(
+      "attend",
+      {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
+  EBB_TRY(check_range("attend", "d", args.d, 1, 1 << 16));
+  EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
+  EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
+  EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
+  AttendStores stores;
+  EBB_ASSIGN(stores.ring_rot,
+             check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
+  EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
+                      static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows, INT32_MAX));
+  if (args.chunks.data == nullptr) return stores;
+  EBB_ASSIGN(stores.chunk_rot,
+             check_store("attend", "chunks", args.chunks, args.d, args.n_pairs, Rounding::none));
+  EBB_TRY(check_slots("attend", args.chunks, args.slots));
+  EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
+  if (args.ids == nullptr) return stores;
+  EBB_TRY(check_pointers("attend", {{"count", args.count}}));
+  EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
+  return stores;
 }
 
 Status check_pick_rows(const PickRowsArgs& args) {

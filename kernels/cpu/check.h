@@ -58,9 +58,20 @@ Status check_slots(const char* op, const RowStore& store, const SlotStore& slots
 /// Rounding must suit the width: a Hadamard transform wants a power of two.
 Status check_rounding(const char* op, Rounding rounding, std::int32_t d, std::int32_t n_pairs);
 
-/// What both backends want of compress, whose rows have up to max_d values; gives check_store's
-/// n_rot of the rows.
+/// What both backends want of the ops of attention.h. max_d: the widest vectors that the backend
+/// takes; of ops without it a backend may take less than is allowed here. Results are check_store's
+/// n_rot of the stores.
+Status check_rope_table(const RopeTableArgs& args);
+Status check_heads(const HeadsArgs& args, std::int64_t max_d);
+Result<std::int32_t> check_append(const AppendArgs& args, std::int64_t max_d);
 Result<std::int32_t> check_compress(const CompressArgs& args, std::int64_t max_d);
+Result<std::int32_t> check_select(const SelectArgs& args);
+
+struct AttendStores {
+  std::int32_t ring_rot = 0;
+  std::int32_t chunk_rot = 0;  ///< 0 without chunks
+};
+Result<AttendStores> check_attend(const AttendArgs& args);
 
 /// What both backends want of the ops of scoring.h; check_score gives check_store's n_rot of the
 /// keys.

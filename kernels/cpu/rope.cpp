@@ -32,11 +32,7 @@ void heads_items(const HeadsArgs& a, std::int64_t first, std::int64_t last, std:
 }  // namespace
 
 Status add_rope_table(PhaseList& list, const RopeTableArgs& args) {
-  EBB_TRY(check_pointers("rope_table", {{"step.n_rows", args.step.n_rows},
-                                        {"step.pos", args.step.pos},
-                                        {"frequency", args.frequency},
-                                        {"cos_sin", args.cos_sin}}));
-  EBB_TRY(check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16));
+  EBB_TRY(check_rope_table(args));
   list.push_back(std::make_unique<BlockPhase<RopeTableArgs>>("rope_table", args, args.step.n_rows,
                                                              1, items_for_values(64 * args.n_pairs),
                                                              0, rope_table_rows));
@@ -44,11 +40,7 @@ Status add_rope_table(PhaseList& list, const RopeTableArgs& args) {
 }
 
 Status add_heads(PhaseList& list, const HeadsArgs& args) {
-  EBB_TRY(check_pointers(
-      "heads", {{"step.n_rows", args.step.n_rows}, {"x", args.x}, {"cos_sin", args.cos_sin}}));
-  EBB_TRY(check_range("heads", "n_heads", args.n_heads, 1, 1 << 16));
-  EBB_TRY(check_range("heads", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_rounding("heads", args.rounding, args.d, args.n_pairs));
+  EBB_TRY(check_heads(args, 1 << 16));
   list.push_back(std::make_unique<BlockPhase<HeadsArgs>>(
       "heads", args, args.step.n_rows, args.n_heads, items_for_values(2 * args.d), 0, heads_items));
   return ok_status();

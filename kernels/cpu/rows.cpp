@@ -189,16 +189,8 @@ void append_rows(const AppendPlan& plan, std::int64_t first, std::int64_t last,
 }  // namespace
 
 Status add_append(PhaseList& list, const AppendArgs& args) {
-  EBB_TRY(check_step("append", args.step));
-  EBB_TRY(check_pointers(
-      "append", {{"kv", args.kv}, {"norm_weight", args.norm_weight}, {"cos_sin", args.cos_sin}}));
-  EBB_TRY(check_range("append", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_rounding("append", args.rounding, args.d, args.n_pairs));
-  EBB_TRY(
-      check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
   AppendPlan plan{args, 0};
-  EBB_ASSIGN(plan.n_rot,
-             check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding));
+  EBB_ASSIGN(plan.n_rot, check_append(args, 1 << 16));
   list.push_back(std::make_unique<BlockPhase<AppendPlan>>(
       "append", plan, args.step.n_rows, 1, items_for_values(8 * args.d),
       static_cast<std::size_t>(args.d) * sizeof(float), append_rows));

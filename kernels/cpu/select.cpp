@@ -320,16 +320,8 @@ class MergePhase final : public Phase {
 }  // namespace
 
 Status add_select(PhaseList& list, const SelectArgs& args) {
-  EBB_TRY(check_step("select", args.step));
-  EBB_TRY(check_pointers(
-      "select",
-      {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
-  EBB_TRY(check_range("select", "d", args.d, 1, 1 << 16));
-  EBB_TRY(check_range("select", "n_heads", args.n_heads, 1, 1 << 16));
-  EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
-  EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
   SelectPlan plan{args, 0};
-  EBB_ASSIGN(plan.n_rot, check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
+  EBB_ASSIGN(plan.n_rot, check_select(args));
   auto memory = std::make_shared<PartMemory>();
   memory->items.resize(static_cast<std::size_t>(Cut::kSplitTasks) *
                        static_cast<std::size_t>(args.top_k));

@@ -109,6 +109,8 @@ class Recorder final : public Ops {
   template <class Record>
   Status record(Record op) noexcept;
 
+  /// Widest vectors of the ops that hold one in shared memory, as floats.
+  std::int64_t max_d() const { return static_cast<std::int64_t>(largest_shared_ / sizeof(float)); }
   bool group_touches(const void* buffer) const;
   bool held_touches(const Buffers& buffers) const;
   /// Whether an op with the buffers may run while the last op does, a product of few rows.

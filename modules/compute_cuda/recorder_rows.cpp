@@ -12,17 +12,10 @@ namespace ebb::cuda {
 
 using cpu::check_pointers;
 using cpu::check_range;
-using cpu::check_rounding;
-using cpu::check_step;
-using cpu::check_store;
 
 Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_pointers("rope_table", {{"step.n_rows", args.step.n_rows},
-                                          {"step.pos", args.step.pos},
-                                          {"frequency", args.frequency},
-                                          {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("rope_table", "n_pairs", args.n_pairs, 1, 1 << 16));
+    EBB_TRY(cpu::check_rope_table(args));
     EBB_TRY(check_rows("rope_table", args.step.max_rows));
     const bool fits = tables_.n > 0 && tables_.n < kMaxRopeTables &&
                       tables_.tables[0].step.n_rows == args.step.n_rows &&
@@ -35,11 +28,7 @@ Status Recorder::rope_table(const RopeTableArgs& args) noexcept {
 
 Status Recorder::heads(const HeadsArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_pointers(
-        "heads", {{"step.n_rows", args.step.n_rows}, {"x", args.x}, {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("heads", "n_heads", args.n_heads, 1, 1 << 16));
-    EBB_TRY(check_range("heads", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_rounding("heads", args.rounding, args.d, args.n_pairs));
+    EBB_TRY(cpu::check_heads(args, max_d()));
     EBB_TRY(check_rows("heads", args.step.max_rows));
     flush_tables();
     flush_post();
@@ -59,15 +48,7 @@ Status Recorder::heads(const HeadsArgs& args) noexcept {
 
 Status Recorder::append(const AppendArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_step("append", args.step));
-    EBB_TRY(check_pointers(
-        "append", {{"kv", args.kv}, {"norm_weight", args.norm_weight}, {"cos_sin", args.cos_sin}}));
-    EBB_TRY(check_range("append", "d", args.d, 1, static_cast<std::int64_t>(largest_shared_ / 4)));
-    EBB_TRY(check_rounding("append", args.rounding, args.d, args.n_pairs));
-    EBB_TRY(
-        check_range("append", "rows of the ring", args.ring.n_rows, args.step.max_rows, INT32_MAX));
-    EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("append", "ring", args.ring, args.d, args.n_pairs, args.rounding));
+    EBB_ASSIGN(const std::int32_t n_rot, cpu::check_append(args, max_d()));
     flush_tables();
     flush_post();
     if (queries_ && queries_->x == args.kv) flush_queries();
@@ -81,8 +62,7 @@ Status Recorder::append(const AppendArgs& args) noexcept {
 
 Status Recorder::compress(const CompressArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_ASSIGN(const std::int32_t n_rot,
-               cpu::check_compress(args, static_cast<std::int64_t>(largest_shared_ / 4)));
+    EBB_ASSIGN(const std::int32_t n_rot, cpu::check_compress(args, max_d()));
     flush_tables();
     flush_post();
     if (queries_ && (queries_->x == args.kv || queries_->x == args.gate)) flush_queries();
@@ -103,17 +83,10 @@ Status Recorder::compress(const CompressArgs& args) noexcept {
 
 Status Recorder::select(const SelectArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_step("select", args.step));
-    EBB_TRY(check_pointers(
-        "select",
-        {{"q", args.q}, {"weight", args.weight}, {"ids", args.ids}, {"count", args.count}}));
+    EBB_ASSIGN(const std::int32_t n_rot, cpu::check_select(args));
     EBB_TRY(check_range("select", "d", args.d, 1, kMaxIndexWidth));
     EBB_TRY(check_range("select", "n_heads", args.n_heads, 1,
                         max_index_heads(args.d, largest_shared_)));
-    EBB_TRY(check_range("select", "ratio", args.ratio, 1, 1 << 16));
-    EBB_TRY(check_range("select", "top_k", args.top_k, 1, 1 << 20));
-    EBB_ASSIGN(const std::int32_t n_rot,
-               check_store("select", "keys", args.keys, args.d, 0, Rounding::none));
     flush_tables();
     flush_post();
     flush_group();
@@ -127,41 +100,18 @@ Status Recorder::select(const SelectArgs& args) noexcept {
 
 Status Recorder::attend(const AttendArgs& args) noexcept {
   return record([&]() -> Status {
-    EBB_TRY(check_step("attend", args.step));
-    EBB_TRY(check_pointers(
-        "attend",
-        {{"q", args.q}, {"sink", args.sink}, {"cos_sin", args.cos_sin}, {"out", args.out}}));
+    EBB_ASSIGN(const cpu::AttendStores stores, cpu::check_attend(args));
     EBB_TRY(check_range("attend", "d", args.d, 2, kMaxHeadWidth));
     if (args.d % 2 != 0) {
       return make_error(Errc::incompatible, "compute_cuda: attend: d = %d, want an even number",
                         args.d);
     }
-    EBB_TRY(check_range("attend", "n_heads", args.n_heads, 1, 1 << 16));
-    EBB_TRY(check_range("attend", "n_pairs", args.n_pairs, 0, args.d / 2));
-    EBB_TRY(check_range("attend", "window", args.window, 1, INT32_MAX));
     EBB_TRY(check_rows("attend", args.step.max_rows));
-    std::int32_t chunk_rot = 0;
-    EBB_ASSIGN(const std::int32_t ring_rot,
-               check_store("attend", "ring", args.ring, args.d, args.n_pairs, Rounding::none));
-    EBB_TRY(check_range("attend", "rows of the ring", args.ring.n_rows,
-                        static_cast<std::int64_t>(args.window) - 1 + args.step.max_rows,
-                        INT32_MAX));
-    if (args.chunks.data != nullptr) {
-      EBB_ASSIGN(chunk_rot, check_store("attend", "chunks", args.chunks, args.d, args.n_pairs,
-                                        Rounding::none));
-      EBB_TRY(cpu::check_slots("attend", args.chunks, args.slots));
-      EBB_TRY(check_range("attend", "ratio", args.ratio, 1, 1 << 16));
-      if (args.ids != nullptr) {
-        EBB_TRY(check_pointers("attend", {{"count", args.count}}));
-        EBB_TRY(check_range("attend", "top_k", args.top_k, 1, INT32_MAX));
-      }
-    }
     std::optional<HeadsArgs> queries;
     if (queries_ && attend_can_finish(*queries_, args)) std::swap(queries, queries_);
-    return add("attend", attend_workspace(args),
-               [args, ring_rot, chunk_rot, queries](const Launch& l) {
-                 return cuda::attend(l, args, ring_rot, chunk_rot, address(queries));
-               });
+    return add("attend", attend_workspace(args), [args, stores, queries](const Launch& l) {
+      return cuda::attend(l, args, stores.ring_rot, stores.chunk_rot, address(queries));
+    });
   });
 }
 

@@ -175,9 +175,15 @@ BOOST_AUTO_TEST_CASE(wrong_arguments_of_ops_on_slots_are_refused_with_a_reason) 
         return Recorder(kLargestShared, true, Precision::exact).compress(args);
       },
       kLargestShared / sizeof(float));
-  test::check_attend_refusals([](const AttendArgs& args) {
+  const auto attend = [](const AttendArgs& args) {
     return Recorder(kLargestShared, true, Precision::exact).attend(args);
-  });
+  };
+  test::check_attend_refusals(attend);
+  // Widths that the other backend takes.
+  AttendArgs odd = test::made_up_attend();
+  odd.d = 127;
+  odd.ring.row_bytes = odd.chunks.row_bytes = 127 * 4;
+  BOOST_TEST(attend(odd).error().message == "compute_cuda: attend: d = 127, want an even number");
 }
 
 }  // namespace

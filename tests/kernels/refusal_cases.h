@@ -136,7 +136,15 @@ void check_attend_refusals(Record record) {
   const Refusals<Args, Record> said{made_up_attend(), record};
   BOOST_TEST(said([](Args&) {}) == "");
   BOOST_TEST(said([](Args& a) { a.slots = {}; }) == "");
+  BOOST_TEST(said([](Args& a) { a.q = nullptr; }) == "attend: q is null");
+  BOOST_TEST(said([](Args& a) { a.out = nullptr; }) == "attend: out is null");
+  BOOST_TEST(said([](Args& a) { a.d = 0; }).starts_with("attend: d = 0, want 1.."));
+  BOOST_TEST(said([](Args& a) { a.n_pairs = 65; }) == "attend: n_pairs = 65, want 0..64");
+  BOOST_TEST(said([](Args& a) {
+               a.window = 4096;
+             }).starts_with("attend: rows of the ring = 4096, want 4097.."));
   BOOST_TEST(said([](Args& a) { a.count = nullptr; }) == "attend: count is null");
+  BOOST_TEST(said([](Args& a) { a.top_k = 0; }).starts_with("attend: top_k = 0, want 1.."));
   BOOST_TEST(said([](Args& a) { a.ratio = 0; }) == "attend: ratio = 0, want 1..65536");
   BOOST_TEST(said([](Args& a) { a.chunks.row_bytes = 508; }) ==
              "attend: chunks has rows of 508 bytes, want 512");
