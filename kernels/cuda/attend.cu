@@ -19,11 +19,9 @@ constexpr int kFewHeads = 16;   // and when there are not
 constexpr int kSplitRows = 16;  // more rows than this join as they go
 constexpr int kFetchThreads = 128;
 
-/// Few rows: chosen chunks without a slot are brought in once. Else every block of heads would read
-/// them over the bus, a few at a time. A warp copies a row.
+/// A warp copies a chunk's row.
 __global__ void __launch_bounds__(kFetchThreads)
-    attend_fetch_kernel(const __grid_constant__ AttendPlan plan) {
-  const AttendArgs& a = plan.args;
+    attend_fetch_kernel(const __grid_constant__ AttendArgs a, std::byte* landing) {
   const int row = blockIdx.y, lane = threadIdx.x % kWarp;
   const int place = static_cast<int>(blockIdx.x * kFetchThreads + threadIdx.x) / kWarp;
   const int n_rows = of_step(a.step.n_rows), seq = of_step(a.step.seq + row);
@@ -32,13 +30,8 @@ __global__ void __launch_bounds__(kFetchThreads)
   const std::int64_t at = static_cast<std::int64_t>(row) * a.top_k + place;
   const std::int32_t chunk = a.ids[at];
   if (a.slots.slot_of[seq * a.chunks.n_rows + chunk] >= 0) return;
-  copy_row(plan.landing + at * a.chunks.row_bytes, row_at(a.chunks, seq, chunk),
+  copy_row(landing + at * a.chunks.row_bytes, row_at(a.chunks, seq, chunk),
            static_cast<int>(a.chunks.row_bytes), lane);
-}
-
-/// Whether chunks are brought in.
-bool fetches(const AttendArgs& a) {
-  return a.step.max_rows <= kSplitRows && a.slots.slot_of != nullptr && a.ids != nullptr;
 }
 
 /// The tiles of one split: s.state and `sums` on return; the sums are to be multiplied by the
@@ -248,15 +241,7 @@ cudaError_t run(const Launch& launch, AttendPlan plan) {
   plan.state = reinterpret_cast<float2*>(plan.partial + slots * kWidth);
   if (const cudaError_t error = allow_shared(attend_split_kernel<kWidth, kFewHeads>, bytes))
     return error;
-  if (fetches(a)) {
-    plan.landing = reinterpret_cast<std::byte*>(plan.state + slots);
-    constexpr int kRows = kFetchThreads / kWarp;
-    const cudaError_t error =
-        start(launch, attend_fetch_kernel,
-              dim3(static_cast<unsigned>((a.top_k + kRows - 1) / kRows), rows), dim3(kFetchThreads),
-              0, plan);
-    if (error != cudaSuccess) return error;
-  }
+  if (attend_landing(a) > 0) plan.landing = launch.landing;
   // No more splits than the row that sees most can fill.
   std::int64_t most = a.window;
   if (a.chunks.data != nullptr) {
@@ -276,10 +261,23 @@ cudaError_t run(const Launch& launch, AttendPlan plan) {
 std::size_t attend_workspace(const AttendArgs& args) {
   if (args.step.max_rows > kSplitRows) return 0;
   const std::int64_t slots = std::int64_t{args.step.max_rows} * args.n_heads * kMaxSplits;
-  const std::int64_t landing =
-      fetches(args) ? std::int64_t{args.step.max_rows} * args.top_k * args.chunks.row_bytes : 0;
-  return static_cast<std::size_t>(slots) * (width_of(args.d) * sizeof(float) + sizeof(float2)) +
-         static_cast<std::size_t>(landing);
+  return static_cast<std::size_t>(slots) * (width_of(args.d) * sizeof(float) + sizeof(float2));
+}
+
+std::size_t attend_landing(const AttendArgs& args) {
+  const bool fetches =
+      args.step.max_rows <= kSplitRows && args.slots.slot_of != nullptr && args.ids != nullptr;
+  return fetches ? static_cast<std::size_t>(std::int64_t{args.step.max_rows} * args.top_k *
+                                            args.chunks.row_bytes)
+                 : 0;
+}
+
+cudaError_t attend_fetch(const Launch& launch, const AttendArgs& args) {
+  constexpr int kRows = kFetchThreads / kWarp;
+  return start(launch, attend_fetch_kernel,
+               dim3(static_cast<unsigned>((args.top_k + kRows - 1) / kRows),
+                    static_cast<unsigned>(args.step.max_rows)),
+               dim3(kFetchThreads), 0, args, launch.landing);
 }
 
 cudaError_t attend(const Launch& launch, const AttendArgs& args, std::int32_t ring_rot,

@@ -9,6 +9,12 @@ inline constexpr std::int32_t kMaxHeadWidth = 512;  ///< largest d of attend
 
 std::size_t attend_workspace(const AttendArgs& args);
 
+/// Bytes of launch.landing that attend wants; 0: none. Else attend_fetch comes before it, which
+/// brings chosen chunks without a slot in once: every block of heads would read them over the bus,
+/// a few at a time.
+std::size_t attend_landing(const AttendArgs& args);
+cudaError_t attend_fetch(const Launch& launch, const AttendArgs& args);
+
 /// True if attend can do what `heads` asks for as it reads its queries.
 inline bool attend_can_finish(const HeadsArgs& heads, const AttendArgs& args) {
   return heads.x == args.q && heads.n_heads == args.n_heads && heads.d == args.d &&

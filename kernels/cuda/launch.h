@@ -18,6 +18,7 @@ struct Launch {
   bool early_start = false;                 ///< kernels may be set up while their predecessor ends
   const std::uint64_t* grid_iq2 = nullptr;  ///< [256] codebook of IQ2_XXS, device memory
   std::byte* workspace = nullptr;           ///< device memory that lives for one op
+  std::byte* landing = nullptr;  ///< device memory of attend_fetch, which lives until its attend
 };
 
 }  // namespace ebb::cuda

@@ -206,6 +206,7 @@ class ComputeCuda final : public Compute {
       launch.grid_iq2 = reinterpret_cast<const std::uint64_t*>(grid_);
       if (recorded.all_workspace() > 0) {
         EBB_ASSIGN(launch.workspace, allocate(recorded.all_workspace(), "a plan's workspace"));
+        launch.landing = launch.workspace + recorded.landing();
       }
       if (is_rehearsal_) return PlanId{};
       EBB_TRY(check(cudaStreamSynchronize(stream_.get()), "loading the model"));

@@ -28,11 +28,16 @@ struct RecordedPlan {
   std::vector<RecordedOp> ops;
   std::uint64_t workspace_bytes = 0;         ///< the most that one op wants
   std::uint64_t beside_workspace_bytes = 0;  ///< that one op beside wants, in a place of its own
+  std::uint64_t landing_bytes = 0;           ///< of launch.landing, behind both
   std::deque<HostCallArgs> calls;            ///< of the ops; they outlive the graph
 
   /// Where the workspace of ops beside begins, behind that of the others.
   std::uint64_t beside_workspace() const { return (workspace_bytes + 255) / 256 * 256; }
-  std::uint64_t all_workspace() const { return beside_workspace() + beside_workspace_bytes; }
+  /// Where launch.landing begins.
+  std::uint64_t landing() const {
+    return (beside_workspace() + beside_workspace_bytes + 255) / 256 * 256;
+  }
+  std::uint64_t all_workspace() const { return landing() + landing_bytes; }
 };
 
 /// Checks each op and keeps it as a launch. Some ops are held back until it is known what comes

@@ -107,6 +107,15 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
                         args.d);
     }
     EBB_TRY(check_rows("attend", args.step.max_rows));
+    if (const std::uint64_t landing = attend_landing(args)) {
+      // Behind the choice, beside a product if that is.
+      plan_.landing_bytes = std::max(plan_.landing_bytes, landing);
+      flush_tables();
+      flush_post();
+      flush_group();
+      push_beside("fetch", 0, {args.ids, args.count, args.chunks.data, args.slots.slots},
+                  [args](const Launch& l) { return cuda::attend_fetch(l, args); });
+    }
     std::optional<HeadsArgs> queries;
     if (queries_ && attend_can_finish(*queries_, args)) std::swap(queries, queries_);
     return add("attend", attend_workspace(args), [args, stores, queries](const Launch& l) {
@@ -129,7 +138,13 @@ Status Recorder::pick_rows(const PickRowsArgs& args) noexcept {
   return record([&]() -> Status {
     EBB_TRY(cpu::check_pick_rows(args));
     EBB_TRY(check_rows("pick_rows", args.step.max_rows));
-    return add("pick_rows", 0, [args](const Launch& l) { return cuda::pick_rows(l, args); });
+    flush_tables();
+    flush_post();
+    flush_group();
+    if (queries_ && queries_->x == reinterpret_cast<const float*>(args.y)) flush_queries();
+    push_beside("pick_rows", 0, {args.table, args.y},
+                [args](const Launch& l) { return cuda::pick_rows(l, args); });
+    return ok_status();
   });
 }
 

@@ -58,8 +58,13 @@ struct Bench : AttendBench {
       group.heads = heads;
       require_cuda(cuda::row_group(mirror.launch(0), group));
     }
-    require_cuda(cuda::attend(mirror.launch(cuda::attend_workspace(a)), a, 2 * shape.n_pairs,
-                              2 * shape.n_pairs, with_heads && !heads_apart ? &heads : nullptr));
+    cuda::Launch launch = mirror.launch(cuda::attend_workspace(a));
+    if (const std::size_t landing = cuda::attend_landing(a)) {
+      launch.landing = mirror.launch(landing).workspace;
+      require_cuda(cuda::attend_fetch(launch, a));
+    }
+    require_cuda(cuda::attend(launch, a, 2 * shape.n_pairs, 2 * shape.n_pairs,
+                              with_heads && !heads_apart ? &heads : nullptr));
     mirror.fetch();
   }
 };

@@ -70,6 +70,15 @@ class Plan {
     args.count = made_up<std::int32_t>(2006);
     return check(recorder_.select(args));
   }
+  /// Over window and chosen chunks, which have slots.
+  Plan& attend(std::intptr_t q) {
+    AttendArgs args = test::made_up_attend();
+    args.step = step_;
+    args.q = made_up(q);
+    args.ids = made_up<std::int32_t>(2005);
+    args.count = made_up<std::int32_t>(2006);
+    return check(recorder_.attend(args));
+  }
   /// An op that waits for all.
   Plan& copy() {
     return check(recorder_.copy({made_up<std::byte>(2007), made_up<std::byte>(2008), 4}));
@@ -80,6 +89,7 @@ class Plan {
     const cuda::RecordedPlan plan = std::move(*recorder_.take());
     workspace = plan.workspace_bytes;
     beside_workspace = plan.beside_workspace_bytes;
+    landing = plan.landing_bytes;
     std::string all;
     for (const cuda::RecordedOp& op : plan.ops) {
       all += (all.empty() ? "" : " ") + std::string(op.beside ? "|" : "") + op.name +
@@ -88,7 +98,7 @@ class Plan {
     return all;
   }
 
-  std::uint64_t workspace = 0, beside_workspace = 0;
+  std::uint64_t workspace = 0, beside_workspace = 0, landing = 0;
 
  private:
   Plan& check(const Status& status) {
@@ -141,6 +151,21 @@ BOOST_AUTO_TEST_CASE(
   BOOST_TEST(plan.ops() == "matmul matmul |rows |select matmul* copy");
   BOOST_TEST(plan.workspace == 0u);
   BOOST_TEST(plan.beside_workspace > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(chunks_come_in_behind_the_choice_and_beside_the_product) {
+  Plan plan;
+  plan.product(1, 2).product(3, 4).heads(7).select(7, 8).attend(4);
+  BOOST_TEST(plan.ops() == "matmul |rows |select |fetch matmul* attend");
+  BOOST_TEST(plan.landing > 0u);
+  // Where nothing is beside, they come between.
+  Plan apart;
+  apart.product(1, 2).product(3, 4).copy().select(7, 8).attend(4);
+  BOOST_TEST(apart.ops() == "matmul matmul copy select fetch attend");
+  Plan many(17);
+  many.product(1, 2).product(3, 4).heads(7).select(7, 8).attend(4);
+  BOOST_TEST(many.ops() == "matmul matmul rows select attend");
+  BOOST_TEST(many.landing == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(products_of_an_input_without_a_norm_are_joined) {
