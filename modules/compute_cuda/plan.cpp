@@ -34,12 +34,10 @@ class Branch {
     return check(op.enqueue(launch), op.name);
   }
 
-  /// `main` waits for what is beside it; false if there is nothing to wait for.
-  Result<bool> join() {
-    if (!is_open_) return false;
+  Status join() {
+    if (!is_open_) return ok_status();
     is_open_ = false;
-    EBB_TRY(wait(stream_.get(), ends_, main_));
-    return true;
+    return wait(stream_.get(), ends_, main_);
   }
 
  private:
@@ -63,16 +61,11 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch, Branch& b
       EBB_TRY(branch.enqueue(op));
       continue;
     }
-    Launch own = launch;
-    if (op.joins) {
-      EBB_ASSIGN(const bool has_waited, branch.join());
-      if (has_waited) own.early_start = false;  // it has two predecessors
-    }
-    EBB_TRY(check(op.enqueue(own), op.name));
+    if (op.joins) EBB_TRY(branch.join());
+    EBB_TRY(check(op.enqueue(launch), op.name));
     branch.get_on();
   }
-  EBB_TRY(branch.join());
-  return ok_status();
+  return branch.join();
 }
 
 /// Enqueues one op after another on a stream, be it a capturing one or not, with the time between
