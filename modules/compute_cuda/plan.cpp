@@ -61,6 +61,8 @@ Status enqueue_all(const RecordedPlan& recorded, const Launch& launch, Branch& b
       EBB_TRY(branch.enqueue(op));
       continue;
     }
+    // It may still start early: what the branch did is over before it is launched at all, and its
+    // kernels wait for the one before them on this stream.
     if (op.joins) EBB_TRY(branch.join());
     EBB_TRY(check(op.enqueue(launch), op.name));
     branch.get_on();
