@@ -15,7 +15,8 @@ if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   echo "SKIPPED: no CUDA device here; nothing of compute_cuda was tested" >&2
   exit 77
 fi
-for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check tests/copy_check; do
+for file in ebb modules/compute_cuda.so tests/oracle_check tests/endurance_check tests/copy_check \
+            tests/swap_check; do
   if [ ! -e "$build/bin/$file" ]; then
     echo "test_gpu.sh: no $build/bin/$file: cmake --preset cuda && cmake --build --preset cuda" >&2
     exit 2
@@ -32,6 +33,10 @@ for model in tests/data/models/*.gguf config/demo/*.gguf; do
     failed=1
 done
 "$build/bin/tests/copy_check" --set compute.module=compute_cuda || failed=1
+for precision in exact fast; do
+  "$build/bin/tests/swap_check" --set compute.module=compute_cuda \
+    --set compute.precision=$precision || failed=1
+done
 cd tests/program || exit 2
 EBB_PROGRAM=$build/bin/ebb EBB_CHECKS=$build/bin/tests EBB_FIXTURES=$build/bin/tests/fixtures \
   python3 -B test_gpu.py -v || failed=1
