@@ -4,8 +4,8 @@
 //
 //   swap_check [tiny] [demo] [flash] [--set k=v]...
 //
-// Without a name all three models: the tiny synthetic one, the bundled one, and three layers of the
-// widths of V4-Flash, whose kernels are others. Of the values that can be varied every pair meets.
+// Without a name all three models: the tiny synthetic one, the bundled one, and, with fewer
+// policies, three layers of V4-Flash's widths. Of the values that can be varied every pair meets.
 // On CUDA they are run with and without a graph, unless a setting says which.
 // Exit status 1 if a bit differs, 2 if an engine cannot be opened.
 
