@@ -109,7 +109,7 @@ inline SwapModel flash_swap_model() {
       3,
       1024,
       2,
-      {32, 49},
+      {32, 40},
       {64, 1},
       {1, 2, 17}};
 }
@@ -123,7 +123,7 @@ struct SwapOutcome {
     if (counters.misses <= 1000) return "few misses";
     if (counters.evictions <= 1000) return "few evictions";
     if (counters.promotions <= 100) return "few promotions";
-    if (counters.prefetch_used <= 20) return "little prefetched";
+    if (counters.prefetch_used <= 10) return "little prefetched";
     return counters.refused <= 10 ? "few refusals" : "";
   }
 };
