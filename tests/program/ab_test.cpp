@@ -1,5 +1,10 @@
 // The figures and words of ebb ab, from passes that are made up; and its statistics by simulation.
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <filesystem>
@@ -330,19 +335,73 @@ BOOST_AUTO_TEST_CASE(an_output_folder_appears_whole_or_not_at_all) {
   BOOST_TEST(refused((root / "no" / "report").string()).find("cannot make") != std::string::npos);
   BOOST_TEST(!refused("").empty());
   {
-    // Who is first stays; what the other one made is kept where it is.
+    // Who is first stays; what the other one made is kept under a name that nobody cleans up.
     Result<OutputFolder> one = OutputFolder::create((root / "two").string());
     BOOST_REQUIRE(one);
-    const std::string kept = one->file("a");
-    put(kept);
+    put(one->file("a"));
     fs::create_directory(root / "two");
     put((root / "two" / "b").string());
     const Status status = one->commit();
     BOOST_REQUIRE(!status);
-    BOOST_TEST(status.error().message.find(".tmp") != std::string::npos);
-    BOOST_TEST(fs::exists(kept));
+    const std::string kept = fmt::format("{}/two.{}", root.string(), ::getpid());
+    BOOST_TEST(status.error().message.ends_with("; it is " + kept));
+    BOOST_TEST(fs::exists(kept + "/a"));
   }
-  BOOST_TEST(std::distance(fs::directory_iterator(root), fs::directory_iterator()) == 3);
+  {
+    fs::create_directory(root / "real");
+    fs::create_directory_symlink("real", root / "link");
+    Result<OutputFolder> folder = OutputFolder::create((root / "link").string());
+    BOOST_REQUIRE(folder);
+    put(folder->file("a"));
+    BOOST_REQUIRE(folder->commit());
+    BOOST_TEST(fs::exists(root / "real" / "a"));
+    BOOST_TEST(fs::is_symlink(root / "link"));
+  }
+  BOOST_TEST(std::distance(fs::directory_iterator(root), fs::directory_iterator()) == 5);
+  fs::remove_all(root);
+}
+
+BOOST_AUTO_TEST_CASE(what_dead_processes_left_of_a_folder_goes_and_what_the_living_make_stays) {
+  std::string name = (fs::temp_directory_path() / "ebb_ab_XXXXXX").string();
+  BOOST_REQUIRE(mkdtemp(name.data()) != nullptr);
+  const fs::path root = name;
+  const std::string out = (root / "report").string();
+  const auto make = [&](const char* pid, const char* file) {
+    const fs::path folder = fmt::format("{}.{}.tmp", out, pid);
+    fs::create_directories((folder / file).parent_path());
+    std::ofstream(folder / file) << "x";
+    return folder;
+  };
+  // Ours of a process of the same number, one of another, and three that no run of ours made.
+  const fs::path own = make(std::to_string(::getpid()).c_str(), "a.trace");
+  const fs::path other = make("1", "a.trace");
+  const fs::path deep = make("2", "folder/a"), word = make("x", "a"), none = make("", "a");
+  const std::string elsewhere = out + "s.1.tmp";
+  fs::create_directory(elsewhere);
+  BOOST_REQUIRE(OutputFolder::create(out));
+  BOOST_TEST(!fs::exists(own));
+  BOOST_TEST(!fs::exists(other));
+  for (const fs::path& kept : {deep / "folder" / "a", word / "a", none / "a"}) {
+    BOOST_TEST(fs::exists(kept), kept);
+  }
+  BOOST_TEST(fs::exists(elsewhere));
+
+  const fs::path held = make("1", "a.trace");
+  const int descriptor = ::open(held.c_str(), O_RDONLY);
+  BOOST_REQUIRE(::flock(descriptor, LOCK_EX) == 0);
+  const Result<OutputFolder> refused = OutputFolder::create(out);
+  BOOST_REQUIRE(!refused);
+  BOOST_TEST(refused.error().message == out + ": another process is writing it");
+  BOOST_TEST(exit_status(refused.error().code) == kBadInput);
+  BOOST_TEST(fs::exists(held / "a.trace"));
+  ::close(descriptor);
+  BOOST_TEST(OutputFolder::create(out).has_value());
+  BOOST_TEST(!fs::exists(held));
+
+  make(std::to_string(::getpid()).c_str(), "folder/a");
+  const Result<OutputFolder> blocked = OutputFolder::create(out);
+  BOOST_REQUIRE(!blocked);
+  BOOST_TEST(blocked.error().message.starts_with(own.string() + ": there already: delete it"));
   fs::remove_all(root);
 }
 

@@ -202,4 +202,25 @@ BOOST_AUTO_TEST_CASE(an_output_file_appears_only_when_it_is_whole) {
   BOOST_TEST(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 1);
 }
 
+BOOST_AUTO_TEST_CASE(what_dead_processes_left_of_a_file_goes_and_what_the_living_write_stays) {
+  const Folder folder;
+  const std::string own = (folder.path / ("o." + std::to_string(::getpid()) + ".tmp")).string();
+  for (const std::string& leftover : {own, folder / "o.1.tmp"}) put(leftover, "torn");
+  for (const char* other : {"o.1x.tmp", "o..tmp", "p.1.tmp", "o.1.tmpx"}) put(folder / other, "");
+  Result<OutputFile> first = OutputFile::create(folder / "o");
+  BOOST_REQUIRE(first);
+  BOOST_TEST(!fs::exists(folder / "o.1.tmp"));
+  BOOST_TEST(get(own).empty());
+  // It is being written: who comes second neither takes it away nor writes into it.
+  const Result<OutputFile> second = OutputFile::create(folder / "o");
+  BOOST_REQUIRE(!second);
+  BOOST_TEST(second.error().message == own +
+                                           ": there already: delete it, unless another process is "
+                                           "writing it");
+  BOOST_REQUIRE(first->write(std::as_bytes(std::span("abc", 3))));
+  BOOST_REQUIRE(first->commit());
+  BOOST_TEST(get(folder / "o") == "abc");
+  BOOST_TEST(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator()) == 5);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

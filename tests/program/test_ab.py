@@ -295,6 +295,25 @@ class Ab(ProgramTest):
             self.assertIn(f"Partial: interrupted after {report['rounds']} of 100000 rounds",
                           self.text(form, "partial"))
 
+    def test_the_next_comparison_clears_away_what_a_killed_one_left(self):
+        begin = ["ab", self.swapping(), "-i", self.prompts(1), "-o", self.path("report")]
+        process = subprocess.Popen([EBB, *map(str, begin), "--rounds", "100000"], text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        while "round 2 of" not in process.stderr.readline():
+            self.assertIsNone(process.poll(), "it ended before it could be killed")
+        left = self.folder / f"report.{process.pid}.tmp"
+        self.expect_refused("report: another process is writing it", *begin)
+        process.kill()
+        process.wait()
+        self.assertIn("a.trace", [path.name for path in left.iterdir()])
+        self.assertFalse((self.folder / "report").exists())
+        self.expect(0, *begin, "--rounds", "1")
+        self.assertFalse(left.exists())
+        self.assertTrue((self.folder / "report" / "report.html").exists())
+
     def test_nothing_is_overwritten(self):
         arguments = ("ab", self.small(), "-i", self.prompts(1), "--rounds", "1", "-o")
         self.write("file", "mine")

@@ -206,30 +206,50 @@ class Dump(ProgramTest):
         (pathlib.Path(out) / "mine").write_text("mine")
         self.expect_refused("not empty", "dump", manifest, "-i", good, "-o", out)
         self.assertEqual(os.listdir(out), ["mine"])
-        self.expect_refused("not a folder", "dump", manifest, "-i", good, "-o",
-                            self.write("file", ""))
+        self.expect_refused("exists", "dump", manifest, "-i", good, "-o", self.write("file", ""))
         self.expect_refused("no/folder", "dump", manifest, "-i", good, "-o",
                             self.path("no/folder"))
         self.expect_refused("cannot make the folder: File name too long", "dump", manifest, "-i",
                             good, "-o", self.path("x" * 300))
 
-    def test_an_interrupted_dump_keeps_whole_documents_and_says_so(self):
+    def dump_until_a_document_is_done(self, out):
         lines = [{"id": f"d{i}", "tokens": [(j * 7) % 300 for j in range(500)]} for i in range(200)]
-        out = self.folder / "dump"
         process = subprocess.Popen([EBB, "dump", self.manifest(), "-i", self.batch(lines), "-o",
                                     str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
         self.addCleanup(process.kill)
+        made = out.with_name(f"{out.name}.{process.pid}.tmp")
         deadline = time.monotonic() + 100
-        while time.monotonic() < deadline and not (out / "000000.safetensors").exists():
+        while time.monotonic() < deadline and not (made / "000000.safetensors").exists():
+            self.assertIsNone(process.poll(), "it ended before it could be stopped")
             time.sleep(0.005)
+        return process, made
+
+    def test_an_interrupted_dump_keeps_whole_documents_and_says_so(self):
+        out = self.folder / "dump"
+        process, made = self.dump_until_a_document_is_done(out)
+        self.assertFalse(out.exists())
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=60), 130)
+        self.assertFalse(made.exists())
         about = json.loads((out / "dump.json").read_text())
         self.assertFalse(about["complete"])
         files = [entry["file"] for entry in about["documents"]]
         self.assertEqual(sorted(os.listdir(out)), sorted([*files, "dump.json"]))
         self.assertLess(len(files), 200)
         Tensors(out / files[-1])
+
+    def test_a_killed_dump_is_none_and_the_next_one_clears_it_away(self):
+        out = self.folder / "dump"
+        process, made = self.dump_until_a_document_is_done(out)
+        self.expect_refused("dump: another process is writing it", "dump", self.path("m.toml"), "-i",
+                            self.path("p.jsonl"), "-o", out)
+        process.kill()
+        process.wait()
+        self.assertFalse(out.exists())
+        self.assertFalse((made / "dump.json").exists())
+        self.dump([{"id": "a", "tokens": [1, 2, 3, 4]}])
+        self.assertFalse(made.exists())
 
 
 class BundledScorers(ProgramTest):

@@ -1,6 +1,7 @@
 """Recording a run and replaying it: equal counters, tables, exports, and what is refused."""
 
 import csv
+import fcntl
 import json
 import pathlib
 import re
@@ -284,6 +285,8 @@ class Replay(ProgramTest):
                                                             staging="demand"))
         self.expect_refused("cannot open", "run", swapping, "-i", batch, "-o",
                             self.path("s.jsonl"), "--trace", self.path("no/folder.trace"))
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["m.toml", "p.jsonl", "s.toml"])
 
     def test_a_trace_is_written_over_nothing_but_a_trace(self):
         swapping = self.manifest("s.toml", more=SWAP.format(module="swap_lru", slots=64,
@@ -292,19 +295,27 @@ class Replay(ProgramTest):
         output = self.path("s.jsonl")
         for trace, says in ((batch, "named by --input and by --trace"),
                             (output, "named by --output and by --trace"),
-                            (swapping, "no trace"), (output + ".manifest.toml", "no trace"),
-                            ("/dev/full", "no trace")):
+                            (swapping, "named by MANIFEST and by --trace"),
+                            (output + ".manifest.toml",
+                             "named by the record of the manifest and by --trace"),
+                            (self.write("mine", "mine"), "no trace"), ("/dev/full", "no trace")):
             kept = None if trace == "/dev/full" or trace.startswith(output) else pathlib.Path(trace).read_text()
             self.expect_refused(says, "run", swapping, "-i", batch, "-o", output, "--trace", trace)
             if kept is not None:
                 self.assertEqual(pathlib.Path(trace).read_text(), kept)
-            for name in (output, output + ".manifest.toml"):
-                pathlib.Path(name).unlink(missing_ok=True)
+            self.assertEqual(sorted(path.name for path in self.folder.iterdir() if path.name != "mine"),
+                             ["p.jsonl", "s.toml"])
         for _ in range(2):
             self.expect(0, "run", swapping, "-i", batch, "-o", output, "--trace",
                         self.path("a.trace"))
             pathlib.Path(output).unlink()
         self.expect(0, "inspect", self.path("a.trace"))
+        before = (self.folder / "a.trace").read_bytes()
+        with open(self.path("a.trace")) as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.expect_refused("a.trace: another process is writing it", "run", swapping, "-i", batch,
+                                "-o", output, "--trace", self.path("a.trace"))
+        self.assertEqual((self.folder / "a.trace").read_bytes(), before)
 
 
 if __name__ == "__main__":

@@ -274,6 +274,22 @@ class Run(ProgramTest):
             self.expect_refused("another run", "run", manifest, "-i", batch, "-o",
                                 self.path("r.jsonl"))
 
+    def test_the_record_of_the_manifest_replaces_nothing_that_the_run_reads(self):
+        for name in ("manifest", "input"):
+            record = self.path("r.jsonl.manifest.toml")
+            manifest = self.manifest("r.jsonl.manifest.toml" if name == "manifest" else "m.toml")
+            batch = self.batch(SHORT, "r.jsonl.manifest.toml" if name == "input" else "p.jsonl")
+            before = pathlib.Path(record).read_text()
+            says = f"named by {'MANIFEST' if name == 'manifest' else '--input'} and by the record of"
+            self.expect_refused(says, "run", manifest, "-i", batch, "-o", self.path("r.jsonl"))
+            self.assertEqual(pathlib.Path(record).read_text(), before)
+            self.assertFalse((self.folder / "r.jsonl").exists())
+            pathlib.Path(record).unlink()
+        (self.folder / "r.jsonl.manifest.toml").mkdir()
+        self.expect_refused("r.jsonl.manifest.toml: not a regular file", "run",
+                            self.manifest(), "-i", self.batch(SHORT), "-o", self.path("r.jsonl"))
+        self.assertFalse((self.folder / "r.jsonl").exists())
+
     def test_an_output_that_cannot_be_written_is_refused(self):
         self.expect_refused("nowhere", "run", self.manifest(), "-i", self.batch(SHORT), "-o",
                             self.path("nowhere/r.jsonl"))

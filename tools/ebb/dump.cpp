@@ -1,12 +1,12 @@
 // ebb dump: what the layers with index keys see of documents, to train scorers from. A file for
-// each document, then dump.json, which says what they are; without it a folder is no dump.
+// each document, then dump.json, which says what they are, and then the folder gets its name;
+// without dump.json a folder is no dump.
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <variant>
 
@@ -18,6 +18,7 @@
 #include "tools/ebb/fields.h"
 #include "tools/ebb/interrupt.h"
 #include "tools/ebb/output_file.h"
+#include "tools/ebb/output_folder.h"
 #include "tools/ebb/progress.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
@@ -39,46 +40,6 @@ struct DumpArgs {
 struct Document {
   std::string id;
   std::vector<std::int32_t> tokens;
-};
-
-/// A folder that is new or empty. What this run does not fill, it takes away again.
-class DumpFolder {
- public:
-  static Result<DumpFolder> create(const std::string& path) {
-    std::error_code error, unknown;
-    const bool is_new = std::filesystem::create_directory(path, error);
-    const std::filesystem::file_status facts = std::filesystem::status(path, unknown);
-    if (std::filesystem::exists(facts) && !std::filesystem::is_directory(facts)) {
-      return make_error(Errc::invalid_argument, "%s: not a folder", printable(path).c_str());
-    }
-    if (error) {
-      return make_error(Errc::invalid_argument, "%s: cannot make the folder: %s",
-                        printable(path).c_str(), error.message().c_str());
-    }
-    const bool is_empty = std::filesystem::is_empty(path, error);
-    if (error || !is_empty) {
-      return make_error(Errc::invalid_argument, "%s: %s", printable(path).c_str(),
-                        error ? error.message().c_str() : "not empty: name another folder");
-    }
-    return DumpFolder(path, is_new);
-  }
-  DumpFolder(DumpFolder&& other) noexcept
-      : path_(std::move(other.path_)), is_new_(std::exchange(other.is_new_, false)) {}
-  DumpFolder& operator=(DumpFolder&&) = delete;
-  ~DumpFolder() {
-    std::error_code error;
-    if (is_new_) std::filesystem::remove(path_, error);  // fails if anything is in it
-  }
-
-  std::string file(const std::string& name) const {
-    return (std::filesystem::path(path_) / name).string();
-  }
-
- private:
-  DumpFolder(std::string path, bool is_new) : path_(std::move(path)), is_new_(is_new) {}
-
-  std::string path_;
-  bool is_new_;
 };
 
 Result<std::vector<Document>> encode_documents(const Engine& engine, const Batch& batch,
@@ -164,7 +125,7 @@ Result<ordered_json> describe(Engine& engine, const Manifest& manifest,
 
 class DumpRun {
  public:
-  DumpRun(Engine& engine, const DumpFolder& folder, const DumpSettings& settings)
+  DumpRun(Engine& engine, const OutputFolder& folder, const DumpSettings& settings)
       : engine_(engine), folder_(folder), settings_(settings) {}
 
   /// False if interrupted; what is finished stays.
@@ -200,7 +161,7 @@ class DumpRun {
 
  private:
   Engine& engine_;
-  const DumpFolder& folder_;
+  const OutputFolder& folder_;
   const DumpSettings& settings_;
   ordered_json done_ = ordered_json::array();
 };
@@ -211,7 +172,9 @@ Result<int> dump(const DumpArgs& args) {
   const GenerationSettings defaults;
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
-  EBB_ASSIGN(const DumpFolder folder, DumpFolder::create(args.output));
+  EBB_ASSIGN(OutputFolder folder, OutputFolder::create(args.output));
+  // From here on the folder has to be cleaned up.
+  interrupt.arm();
   EngineOptions options;
   options.kept_layers = args.layers.empty() ? std::vector<std::int32_t>{-1} : args.layers;
   EBB_ASSIGN(const std::unique_ptr<Engine> engine,
@@ -219,7 +182,6 @@ Result<int> dump(const DumpArgs& args) {
   EBB_ASSIGN(const std::vector<Document> documents,
              encode_documents(*engine, batch, defaults, args.input));
   EBB_ASSIGN(const std::vector<DumpLayer> layers, find_layers(*engine, args.layers));
-  interrupt.arm();
   EBB_ASSIGN(ordered_json about, describe(*engine, manifest, layers, args.settings));
   DumpRun dump_run(*engine, folder, args.settings);
   const Result<bool> through = dump_run.run(documents, layers, interrupt);
@@ -228,6 +190,7 @@ Result<int> dump(const DumpArgs& args) {
   // What is finished is of use, whatever ended the run.
   if (!dump_run.done().empty()) {
     EBB_TRY(write_file(folder.file("dump.json"), about.dump(1) + "\n"));
+    EBB_TRY(folder.commit());
   }
   if (!through) return through.error();
   if (!*through) {
@@ -248,8 +211,10 @@ void add_dump(CLI::App& app, int& status) {
       ->required()
       ->type_name("FILE.jsonl");
   command
-      ->add_option("-o,--output", args->output,
-                   "A new or empty folder: dump.json and one .safetensors a document")
+      ->add_option(
+          "-o,--output", args->output,
+          "A new or empty folder: dump.json and one .safetensors a document; appears when\n"
+          "all is in it")
       ->required()
       ->type_name("FOLDER");
   command->add_option("--layers", args->layers, "Decoder layers; default: all with index keys")

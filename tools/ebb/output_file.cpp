@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "tools/ebb/temporary.h"
 
 namespace ebb::cli {
 
@@ -44,10 +45,16 @@ Result<OutputFile> OutputFile::create(const std::string& name) {
                         printable(name).c_str());
     }
   }
-  std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) return open_error(path);
-  return OutputFile(path, std::move(temporary), descriptor);
+  remove_leftovers(path);
+  std::string temporary = temporary_name(path);
+  for (;;) {
+    const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0) return errno == EEXIST ? temporary_exists(temporary) : open_error(path);
+    if (hold_temporary(descriptor, temporary)) {
+      return OutputFile(path, std::move(temporary), descriptor);
+    }
+    ::close(descriptor);
+  }
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
@@ -72,25 +79,6 @@ Status OutputFile::commit() {
   ::close(std::exchange(descriptor_, -1));
   sync_folder_of(path_);
   return ok_status();
-}
-
-void remove_leftovers(const std::string& path) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(path).parent_path();
-  const std::string begin = fs::path(path).filename().string() + ".";
-  constexpr std::string_view kEnd = ".tmp";
-  std::error_code error;
-  std::vector<fs::path> leftovers;
-  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with(begin) || !name.ends_with(kEnd)) continue;
-    if (name.size() <= begin.size() + kEnd.size()) continue;
-    const std::string_view pid =
-        std::string_view(name).substr(begin.size(), name.size() - begin.size() - kEnd.size());
-    if (pid.find_first_not_of("0123456789") == pid.npos) leftovers.push_back(at->path());
-  }
-  for (const fs::path& leftover : leftovers) fs::remove(leftover, error);
 }
 
 Status write_file(const std::string& path, std::string_view content) {

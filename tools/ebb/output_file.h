@@ -13,7 +13,8 @@
 namespace ebb::cli {
 
 /// A file that appears whole or not at all: written under a temporary name in the same folder,
-/// synced and renamed by commit(), removed without it.
+/// synced and renamed by commit(), removed without it; if the process is killed, by the next that
+/// writes a file of that name.
 class OutputFile {
  public:
   /// Errors: invalid_argument for a path that cannot be written; io.
@@ -33,10 +34,6 @@ class OutputFile {
   std::string path_, temporary_;
   int descriptor_;
 };
-
-/// Takes away what OutputFiles of processes that were killed have left beside `path`. For whoever
-/// alone may write it: another process's file would go as well.
-void remove_leftovers(const std::string& path);
 
 /// All of an OutputFile at once.
 Status write_file(const std::string& path, std::string_view content);

@@ -20,6 +20,7 @@
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/swap_counters.h"
+#include "tools/ebb/temporary.h"
 
 namespace ebb::cli {
 namespace {
@@ -158,10 +159,7 @@ Status ResultsFile::lock(const std::string& path) {
       return make_error(Errc::invalid_argument, "%s: another run is writing to it",
                         printable(path).c_str());
     }
-    struct stat ours = {};
-    struct stat named = {};
-    if (::fstat(descriptor_, &ours) == 0 && ::stat(path.c_str(), &named) == 0 &&
-        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
+    if (is_named(descriptor_, path)) {
       if (is_new_) sync_folder_of(path);
       return ok_status();
     }

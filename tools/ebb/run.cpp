@@ -151,10 +151,12 @@ class BatchRun {
   std::chrono::steady_clock::time_point start_;
 };
 
+std::string record_name(const std::string& output) { return output + ".manifest.toml"; }
+
 // Beside the results: under the plain name, or, if results of another manifest are there already,
-// under one with the hash.
-Status write_manifest(const Manifest& manifest, const ResultsFile& results,
-                      const std::string& output) {
+// under one with the hash. Written, but for its name.
+Result<OutputFile> record_manifest(const Manifest& manifest, const ResultsFile& results,
+                                   const std::string& output) {
   const std::vector<std::string>& before = results.manifests();
   const bool is_first = before.empty() || before.front() == manifest.hash();
   if (!is_first) {
@@ -163,18 +165,19 @@ Status write_manifest(const Manifest& manifest, const ResultsFile& results,
         "say so\n",
         printable(output), printable(before.front(), 32), manifest.hash());
   }
-  const std::string middle = is_first ? "" : "." + manifest.hash();
+  EBB_ASSIGN(OutputFile record,
+             OutputFile::create(is_first ? record_name(output)
+                                         : output + ".manifest." + manifest.hash() + ".toml"));
   std::error_code error;
   const std::string source = std::filesystem::absolute(manifest.path(), error).string();
-  const std::string record = output + ".manifest" + middle + ".toml";
-  remove_leftovers(record);  // the results are locked, so nobody else writes it
-  return write_file(
-      record,
-      fmt::format("# Manifest {} with all that it extends and --set, as a record.\n"
-                  "# Relative paths start from the folder of the file that named\n"
-                  "# them ({} or what it extends), those of --set from\n# {}.\n\n{}",
-                  manifest.hash(), printable(source),
-                  printable(std::filesystem::current_path(error).string()), manifest.effective()));
+  const std::string text = fmt::format(
+      "# Manifest {} with all that it extends and --set, as a record.\n"
+      "# Relative paths start from the folder of the file that named\n"
+      "# them ({} or what it extends), those of --set from\n# {}.\n\n{}",
+      manifest.hash(), printable(source), printable(std::filesystem::current_path(error).string()),
+      manifest.effective());
+  EBB_TRY(record.write(std::as_bytes(std::span(text))));
+  return record;
 }
 
 // Results that are there must be of the requests as they are now: else one file would hold answers
@@ -210,8 +213,11 @@ Result<int> run(const RunArgs& args) {
   EBB_ASSIGN(defaults.sampling, SamplingSettings::read(manifest));
   EBB_ASSIGN(const std::string text, read_file(args.input));
   EBB_ASSIGN(const Batch batch, Batch::read(text, args.input, defaults));
-  EBB_TRY(
-      check_outputs({{"--input", args.input}, {"--output", args.output}, {"--trace", args.trace}}));
+  EBB_TRY(check_outputs({{"MANIFEST", args.session.manifest},
+                         {"--input", args.input},
+                         {"--output", args.output},
+                         {"the record of the manifest", record_name(args.output)},
+                         {"--trace", args.trace}}));
   EBB_ASSIGN(ResultsFile results, ResultsFile::open(args.output, args.resume));
   EBB_TRY(check_answered(batch, results, args));
   EBB_ASSIGN(const std::unique_ptr<Engine> engine, open_engine(manifest, args.session));
@@ -225,20 +231,19 @@ Result<int> run(const RunArgs& args) {
                       printable(args.output).c_str(), printable(model, 80).c_str(),
                       provenance.model.c_str());
   }
-  EBB_TRY(write_manifest(manifest, results, args.output));
+  EBB_ASSIGN(OutputFile record, record_manifest(manifest, results, args.output));
+  std::unique_ptr<trace::Recorder> recorder;
+  if (!args.trace.empty()) {
+    EBB_ASSIGN(recorder, trace::Recorder::create(args.trace, *engine, manifest));
+  }
+  EBB_TRY(record.commit());  // nothing is refused from here on
   BatchRun batch_run(*engine, defaults, provenance, results);
   for (const Batch::Line& line : batch.lines()) {
     if (!results.answered().contains(line.id)) batch_run.add(line);
   }
-  if (args.trace.empty()) {
-    interrupt.arm();
-    return batch_run.run(interrupt);
-  }
-  using trace::Recorder;
-  EBB_ASSIGN(const auto recorder, Recorder::create(args.trace, *engine, manifest));
   interrupt.arm();
   Result<int> outcome = batch_run.run(interrupt);
-  if (outcome) EBB_TRY(recorder->finish());
+  if (outcome && recorder) EBB_TRY(recorder->finish());
   return outcome;
 }
 

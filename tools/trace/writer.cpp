@@ -1,5 +1,7 @@
 #include "tools/trace/writer.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,11 +79,19 @@ Result<Writer> Writer::create(const std::string& path, const Header& header) {
     return make_error(Errc::invalid_argument, "%s: exists and is no trace: want another name",
                       printable(path).c_str());
   }
-  FilePtr file(std::fopen(path.c_str(), "wbe"));
-  if (!file) {
-    return make_error(Errc::invalid_argument, "%s: cannot open for writing: %s",
-                      printable(path).c_str(), std::generic_category().message(errno).c_str());
+  const auto fail = [&](const char* what) {
+    return make_error(Errc::invalid_argument, "%s: %s: %s", printable(path).c_str(), what,
+                      std::generic_category().message(errno).c_str());
+  };
+  // Emptied when nobody else is found to write it.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  FilePtr file(descriptor < 0 ? nullptr : ::fdopen(descriptor, "wb"));
+  if (!file) return fail("cannot open for writing");
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return make_error(Errc::invalid_argument, "%s: another process is writing it",
+                      printable(path).c_str());
   }
+  if (::ftruncate(descriptor, 0) != 0) return fail("cannot empty it");
   Writer writer(path, std::move(file));
   writer.block_.reserve(2 * kBlockBytes);
   writer.block_.resize(kBlockHead);

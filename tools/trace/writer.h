@@ -21,7 +21,8 @@ using FilePtr = std::unique_ptr<std::FILE, CloseFile>;
 /// at most a torn one. After an error every further call fails with it.
 class Writer {
  public:
-  /// Replaces what is there. Errors: invalid_argument for a path that cannot be written; io.
+  /// Replaces a trace that is there. Errors: invalid_argument for a path that cannot be written,
+  /// for what is no trace, and for what another process is writing; io.
   static Result<Writer> create(const std::string& path, const Header& header);
 
   Status open(std::int32_t sequence) { return one(Kind::open, sequence); }

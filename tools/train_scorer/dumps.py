@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import load_file
@@ -82,6 +83,9 @@ def read_dumps(folders, device="cpu"):
         for key in SAME:
             if about[key] != abouts[0][key]:
                 raise SystemExit(f"{folder}: {key} differs from that of {folders[0]}")
+        if not about.get("complete", True):
+            print(f"{folder}: the dump was ended early: it has {len(about['documents'])} documents",
+                  file=sys.stderr)
 
     def documents():
         for folder, about in zip(folders, abouts):

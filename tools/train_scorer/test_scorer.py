@@ -4,7 +4,9 @@
 Exit status 77, "skipped", where PyTorch or NumPy is missing: what was not tested is said.
 """
 
+import contextlib
 import importlib.util
+import io
 import json
 import pathlib
 import struct
@@ -334,6 +336,18 @@ class Training(unittest.TestCase):
             save_file(tensors, str(folder / name))
             about["documents"].append({"id": f"d{number}", "file": name})
         (folder / "dump.json").write_text(json.dumps(about))
+
+    def test_a_dump_that_was_ended_early_is_taken_and_said_to_be(self):
+        from dumps import read_dumps
+        with tempfile.TemporaryDirectory() as name:
+            self.plant(pathlib.Path(name))
+            path = pathlib.Path(name, "dump.json")
+            about = json.loads(path.read_text())
+            for complete, says in ((True, ""), (False, f"{name}: the dump was ended early: it has 8 documents\n")):
+                path.write_text(json.dumps(about | {"complete": complete}))
+                with contextlib.redirect_stderr(io.StringIO()) as told:
+                    _, documents = read_dumps([name])
+                self.assertEqual((told.getvalue(), len(list(documents))), (says, 8))
 
     def test_a_planted_pattern_is_learned_and_written(self):
         import train
