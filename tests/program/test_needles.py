@@ -174,11 +174,15 @@ class MakeDocuments(ProgramTest):
                                 ((empty, "-o", out), "no text"),
                                 ((PROSE, "-o", self.path("no/d")), "no/d: No such file"),
                                 ((PROSE, "-o", "/dev/full"), "No space left"),
-                                ((PROSE, "-o", out, "-n", 0), "want 1 or more"),
-                                ((PROSE, "-o", out, "--questions", 0), "want 1 or more"),
-                                ((PROSE, "-o", out, "--tokens", 0, 0), "--tokens: want"),
-                                ((PROSE, "-o", out, "--tokens", 9, 8), "--tokens: want"),
-                                ((PROSE, "-o", out, "--characters-per-token", "nan"), "nan: want")):
+                                ((PROSE, "-o", out, "-n", 0), "-n: '0': want a whole number"),
+                                ((PROSE, "-o", out, "-n", "1e3"), "-n: '1e3': want a whole number"),
+                                ((PROSE, "-o", out, "--seed", "-1"), "--seed: '-1': want"),
+                                ((PROSE, "-o", out, "--questions", 0), "'0': want .* 1 to 1000"),
+                                ((PROSE, "-o", out, "--tokens", 0, 9), "--tokens: '0': want"),
+                                ((PROSE, "-o", out, "--tokens", 9, 8), "the smaller number first"),
+                                ((PROSE, "-o", out, "--tokens", 9), "--tokens: expected 2"),
+                                ((PROSE, "-o", out, "--characters-per-token", "nan"), "'nan': want"),
+                                ((PROSE,), "required: -o"), ((), "required: TEXT")):
             err = self.make(*arguments, status=2)
             self.assertRegex(err, rf"\Amake_documents.py: .*{says}.*\n\Z")
         self.assertFalse((self.folder / "d.jsonl").exists())

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Judges scorers on dumped documents that they were not trained on: the tables of a training record."""
 
-import argparse
 import json
 import pathlib
 
-from failures import blaming, need, run
+from failures import TOKEN, TOKEN_OR_NONE, Parser, blaming, need, run
 
 need("numpy", "torch", "safetensors")
 
@@ -39,13 +38,12 @@ def read_scorers(path, about, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("dumps", nargs="+", metavar="DUMP")
     parser.add_argument("--scorers", required=True, metavar="FILE.safetensors")
     parser.add_argument("--json", metavar="FILE", help="everything by layer and age")
-    parser.add_argument("--focus-token", type=int, help="forecasts at rows of this token")
-    parser.add_argument("--end-token", type=int, default=-1, help="an interval ends behind it")
+    parser.add_argument("--focus-token", type=TOKEN, help="forecasts at rows of this token")
+    parser.add_argument("--end-token", type=TOKEN_OR_NONE, default=-1, help="an interval ends behind it")
     parser.add_argument("--device", default="auto")
     add_metric_arguments(parser)
     args = parser.parse_args()
@@ -54,6 +52,8 @@ def main():
     settings = Settings(end_token=args.end_token)
     items = [Item(document, settings, args.focus_token) for document in documents]
     items = [item for item in items if item.is_usable()]
+    if not items:
+        raise SystemExit("no document with more chunks than the model selects: nothing to judge")
     metrics = evaluate(items, read_scorers(args.scorers, about, device), args, device)
     print("\n".join(metric_lines(metrics, f"{len(items)} documents")))
     if args.json:

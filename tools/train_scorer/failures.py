@@ -1,8 +1,10 @@
 """How the scripts here end where they cannot go on: status 2, and one line on stderr that says why."""
 
+import argparse
 import contextlib
 import importlib.util
 import pathlib
+import re
 import sys
 
 
@@ -18,6 +20,43 @@ def need(*packages):
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         fail(f"needs {', '.join(missing)} for Python: pip install {' '.join(missing)}")
+
+
+class Parser(argparse.ArgumentParser):
+    """What it does not like is one line, too."""
+
+    def __init__(self, **more):
+        super().__init__(formatter_class=argparse.ArgumentDefaultsHelpFormatter, **more)
+
+    def error(self, message):
+        fail(message)
+
+
+def whole(low, high=1 << 24):
+    """For argparse: a whole number of `low` to `high`."""
+    def parse(text):
+        if not re.fullmatch(r"-?[0-9]{1,20}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: want a whole number of {low} to {high}")
+        return int(text)
+    return parse
+
+
+def number(low, high):
+    """For argparse: a number of `low` to `high`; NaN is none."""
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: want a number of {low} to {high}")
+        return value
+    return parse
+
+
+SEED = whole(0, (1 << 63) - 1)
+TOKEN = whole(0, (1 << 31) - 1)
+TOKEN_OR_NONE = whole(-1, (1 << 31) - 1)  # -1: none
 
 
 @contextlib.contextmanager

@@ -4,10 +4,9 @@ scorer has the form of the model's own indexer, down to the query latent that it
 attention.
 """
 
-import argparse
 import re
 
-from failures import blaming, need, run
+from failures import Parser, blaming, need, run
 
 need("gguf", "numpy", "torch", "safetensors")
 
@@ -21,7 +20,7 @@ TAKEN = {"attn_q_a.weight": "wq_a.weight", "attn_q_a_norm.weight": "q_norm_weigh
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = Parser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model", metavar="MODEL.gguf", help="split models: every part", nargs="+")
     parser.add_argument("-o", "--output", required=True, metavar="INIT.safetensors")
     args = parser.parse_args()

@@ -18,7 +18,9 @@ class Rows:
         self.body = torch.nonzero(useful & ~is_focus)[:, 0]
 
     def draw(self, n, focus_share, generator):
-        n_focus = int(n * focus_share) if len(self.focus) else 0
+        n_focus = int(n * focus_share) if len(self.body) else n
+        if not len(self.focus):
+            n_focus = 0
         parts = []
         for pool, count in ((self.focus, n_focus), (self.body, n - n_focus)):
             if count and len(pool):

@@ -3,14 +3,13 @@
 about them with their answers, in the chat form of DeepSeek-V4 models. For `ebb dump`.
 """
 
-import argparse
 import json
 import math
 import pathlib
 import random
 import re
 
-from failures import blaming, run
+from failures import SEED, Parser, blaming, number, run, whole
 
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 USER, ASSISTANT = "<｜User｜>", "<｜Assistant｜></think>"
@@ -80,34 +79,29 @@ def make_document(text, length, n_questions, rng):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="plain text, UTF-8")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.jsonl")
-    parser.add_argument("-n", type=int, default=100, help="documents")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tokens", type=int, nargs=2, default=(1000, 16000), metavar=("LOW", "HIGH"),
+    parser.add_argument("-n", type=whole(1), default=100, help="documents")
+    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--tokens", type=whole(1), nargs=2, default=(1000, 16000), metavar=("LOW", "HIGH"),
                         help="length, drawn evenly by its logarithm")
-    parser.add_argument("--characters-per-token", type=float, default=3.6)
-    parser.add_argument("--questions", type=int, default=8, help="at most; 1 or more")
+    parser.add_argument("--characters-per-token", type=number(0.1, 100), default=3.6)
+    parser.add_argument("--questions", type=whole(1, 1000), default=8, help="at most; 1 or more")
     args = parser.parse_args()
-    if args.n < 1 or not 1 <= args.questions <= 1000:
-        raise SystemExit("-n, --questions: want 1 or more, and at most 1000 questions")
-    if not 1 <= args.tokens[0] <= args.tokens[1] <= 1 << 24:
-        raise SystemExit("--tokens: want two numbers of 1 to 16777216, the smaller one first")
-    if not 0.1 <= args.characters_per_token <= 100:
-        raise SystemExit(f"--characters-per-token {args.characters_per_token}: want 0.1 to 100")
+    if args.tokens[0] > args.tokens[1]:
+        raise SystemExit("--tokens: want the smaller number first")
     rng = random.Random(args.seed)
     texts = read_texts(args.texts)
     if not any(texts):
         raise SystemExit("no text in any of the files")
     low, high = (math.log(n * args.characters_per_token) for n in args.tokens)
     with open(args.output, "w", encoding="utf-8") as file:
-        for number in range(args.n):
+        for i in range(args.n):
             text = rng.choices(texts, weights=[len(text) for text in texts])[0]
             length = int(math.exp(rng.uniform(low, high)))
             document = make_document(text, length, rng.randint(1, args.questions), rng)
-            line = {"id": f"d{args.seed}-{number:04d}", "specials": True, "prompt": document}
+            line = {"id": f"d{args.seed}-{i:04d}", "specials": True, "prompt": document}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

@@ -4,6 +4,7 @@ import json
 
 import torch
 
+from failures import whole
 from metrics import BUDGETS, Tally, judge, table
 
 AGES_SHOWN = (0, 1, 3, 7, 15, 31, 47, 63)
@@ -11,9 +12,9 @@ AGES_SHOWN = (0, 1, 3, 7, 15, 31, 47, 63)
 
 def add_metric_arguments(parser):
     group = parser.add_argument_group("metrics")
-    group.add_argument("--recent", type=int, default=64, help="tokens that are always kept")
-    group.add_argument("--sink", type=int, default=16, help="first tokens, likewise")
-    group.add_argument("--body-rows", type=int, default=8,
+    group.add_argument("--recent", type=whole(0), default=64, help="tokens that are always kept")
+    group.add_argument("--sink", type=whole(0), default=16, help="first tokens, likewise")
+    group.add_argument("--body-rows", type=whole(0), default=8,
                        help="forecasts per document besides those at focus tokens")
 
 

@@ -93,6 +93,38 @@ class Failures(unittest.TestCase):
             self.assertIn("x.gguf: " if HAS_FILES and has("gguf") else "for Python: pip", line)
 
 
+    def test_numbers_out_of_range_are_told_in_a_line(self):
+        def refused(says, *command):
+            line = self.ends(*command)
+            self.assertIn(says if HAS_FILES else "for Python: pip install", line)
+
+        small = {"--rank": "0", "--heads": "0", "--layers": "-1", "--seed": "-1", "--top-p": "0",
+                 "--min-layers": "0", "--interval": "0", "--max-pos": "0", "--neg-ratio": "-1",
+                 "--hard": "-1", "--end-token": "-2", "--steps": "0", "--minutes": "-1", "--rows": "0",
+                 "--documents": "0", "--lr": "0", "--weight-decay": "-1", "--warmup": "0",
+                 "--clip": "0", "--joint": "-1", "--focus-token": "-1", "--focus-share": "-0.1",
+                 "--validation": "-0.1", "--evaluate-every": "-1", "--recent": "-1", "--sink": "-1",
+                 "--body-rows": "-1"}
+        if HAS_FILES:  # none is left out
+            import train
+            taken = train.parse_arguments(["x", "-o", "y"])
+            for option in vars(taken):
+                if option not in ("dumps", "output", "note", "init", "dtype", "device", "weigh"):
+                    self.assertIn("--" + option.replace("_", "-"), small)
+            self.assertEqual((taken.top_p, taken.end_token, taken.steps), (0.6, -1, 2000))
+            for option, text in small.items():
+                with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as told:
+                    train.parse_arguments(["x", "-o", "y", f"{option}={text}"])
+                self.assertRegex(told.getvalue(), rf"\A.*argument {option}: '{text}': want a .*\n\Z")
+        for option, text in (("--lr", "nan"), ("--lr", "inf"), ("--rank", "1e3"), ("--rank", "9" * 30),
+                             ("--rank", "1_0"), ("--interval", "65"), ("--validation", "x")):
+            refused(f"argument {option}: '{text}': want a", "train.py", "x", "-o", "y", option, text)
+        refused("invalid choice", "train.py", "x", "-o", "y", "--dtype", "f64")
+        refused("arguments are required", "evaluate.py", "x")
+        refused("argument --end-token: '-2'", "evaluate.py", "x", "--scorers", "y", "--end-token", "-2")
+        refused("argument --recent: 'x'", "evaluate.py", "x", "--scorers", "y", "--recent", "x")
+
+
 class Reference(unittest.TestCase):
     """The reference itself, in cases that can be told by hand."""
 
@@ -306,6 +338,23 @@ class LabelsByDefinition(unittest.TestCase):
                 self.assertGreater(total, other - 0.1, method)
 
 
+@unittest.skipUnless(HAS_TORCH, "no PyTorch")
+class RowsDrawn(unittest.TestCase):
+    def test_there_are_as_many_as_asked_for_whatever_the_share(self):
+        from items import Rows
+        about = about_of(16, 8, 2)
+        for tokens, focus, body in (([9] * 40, 0, 17), ([1] * 40, 17, 0), ([1, 9] * 20, 8, 9)):
+            rows = Rows(Fake(about, list(range(40)), 10, 1, tokens), 1)
+            self.assertEqual((len(rows.focus), len(rows.body)), (focus, body))
+            for n in (1, 7):
+                for share in (0, 0.4, 1):
+                    drawn = rows.draw(n, share, torch.Generator().manual_seed(1))
+                    self.assertEqual(len(drawn), n)
+                    if focus and body:
+                        is_focus = torch.isin(drawn, rows.focus)
+                        self.assertEqual(int(is_focus.sum()), int(n * share))
+
+
 @unittest.skipUnless(HAS_FILES, "no PyTorch or no safetensors package")
 class Training(unittest.TestCase):
     """Chunks whose key points where the hidden vector does are what the model selects."""
@@ -348,6 +397,22 @@ class Training(unittest.TestCase):
                 with contextlib.redirect_stderr(io.StringIO()) as told:
                     _, documents = read_dumps([name])
                 self.assertEqual((told.getvalue(), len(list(documents))), (says, 8))
+
+    def test_what_leaves_nothing_to_do_is_told_in_a_line(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            self.plant(folder)
+            whole = json.loads((folder / "dump.json").read_text())
+            for more, about, says in (
+                    (("--min-layers", "3"), whole, "--min-layers 3: the dump has 2 layers"),
+                    (("--min-layers", "1", "--validation", "1"), whole, "takes all 8 documents"),
+                    (("--min-layers", "1"), whole | {"top_k": 80}, "nothing to learn")):
+                (folder / "dump.json").write_text(json.dumps(about))
+                line = Failures.ends(self, "train.py", name, "-o", folder / "out", "--device", "cpu",
+                                     *more)
+                self.assertIn(says, line)
+            line = Failures.ends(self, "evaluate.py", name, "--scorers", "none", "--device", "cpu")
+            self.assertIn("nothing to judge", line)
 
     def test_a_planted_pattern_is_learned_and_written(self):
         import train

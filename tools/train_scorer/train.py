@@ -4,14 +4,14 @@
 Writes OUT/scorer.safetensors, OUT/training.json and OUT/training.md.
 """
 
-import argparse
 import json
 import math
 import pathlib
 import random
 import time
 
-from failures import blaming, need, run
+from failures import (SEED, TOKEN, TOKEN_OR_NONE, Parser, blaming, need, number, run,
+                      whole)
 
 need("numpy", "torch", "safetensors")
 
@@ -21,53 +21,53 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from dumps import pick_device, read_dumps  # noqa: E402
 from items import Item  # noqa: E402
 from labels import Settings, sample  # noqa: E402
-from metrics import ensemble_logits, mean_of  # noqa: E402
+from metrics import AGES, ensemble_logits, mean_of  # noqa: E402
 from record import add_metric_arguments, evaluate, print_tables, write_record  # noqa: E402
 from scorer import PARTS, Scorer, score  # noqa: E402
 
 
 def parse_arguments(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("dumps", nargs="+", metavar="DUMP", help="folders that `ebb dump` wrote")
     add("-o", "--output", required=True, metavar="OUT", help="a folder; made if it is absent")
     add("--note", action="append", default=[], help="a line about the data for the record")
-    add("--layers", type=int, nargs="+", help="decoder layers that get a scorer (default: all)")
-    add("--rank", type=int, default=128, help="of the query latent")
-    add("--heads", type=int, default=16)
+    add("--layers", type=whole(0, 65535), nargs="+", help="decoder layers that get a scorer (default: all)")
+    add("--rank", type=whole(1, 8192), default=128, help="of the query latent")
+    add("--heads", type=whole(1, 1024), default=16)
     add("--init", metavar="FILE", help="what init_from_gguf.py wrote; sets the rank")
     add("--dtype", choices=("f32", "bf16"), default="f32", help="of the written weights")
     add("--device", default="auto")
-    add("--seed", type=int, default=0)
+    add("--seed", type=SEED, default=0)
     group = parser.add_argument_group("labels")
     for name, kind, text in (
-            ("top_p", float, "share of a layer's softmax that its golden prefix holds"),
-            ("min_layers", int, "layers that must agree"), ("interval", int, "tokens ahead"),
-            ("max_pos", int, "positives of a row at most"),
-            ("neg_ratio", float, "negatives for each positive"),
-            ("hard", int, "of the best scored wrong chunks, per row"),
-            ("end_token", int, "an interval ends behind it; -1: none")):
+            ("top_p", number(0.001, 1), "share of a layer's softmax that its golden prefix holds"),
+            ("min_layers", whole(1, 65535), "layers that must agree"),
+            ("interval", whole(1, AGES), "tokens ahead"),
+            ("max_pos", whole(1), "positives of a row at most"),
+            ("neg_ratio", number(0, 1e6), "negatives for each positive"),
+            ("hard", whole(0), "of the best scored wrong chunks, per row"),
+            ("end_token", TOKEN_OR_NONE, "an interval ends behind it; -1: none")):
         group.add_argument("--" + name.replace("_", "-"), type=kind,
                            default=getattr(Settings, name), help=text)
     group.add_argument("--weigh", choices=("votes", "mass"), default=Settings.weigh,
                        help="positives by")
     group = parser.add_argument_group("training")
     add = group.add_argument
-    add("--steps", type=int, default=2000)
-    add("--minutes", type=float, default=0, help="end the schedule after so long; 0: by steps")
-    add("--rows", type=int, default=64, help="of one document")
-    add("--documents", type=int, default=4, help="of one step")
-    add("--lr", type=float, default=1e-3)
-    add("--weight-decay", type=float, default=0.01)
-    add("--warmup", type=int, default=50, help="steps")
-    add("--clip", type=float, default=1.0)
-    add("--joint", type=float, default=0.0,
+    add("--steps", type=whole(1), default=2000)
+    add("--minutes", type=number(0, 1e6), default=0, help="end the schedule after so long; 0: by steps")
+    add("--rows", type=whole(1, 65536), default=64, help="of one document")
+    add("--documents", type=whole(1, 65536), default=4, help="of one step")
+    add("--lr", type=number(1e-9, 100), default=1e-3)
+    add("--weight-decay", type=number(0, 100), default=0.01)
+    add("--warmup", type=whole(1), default=50, help="steps")
+    add("--clip", type=number(1e-9, 1e9), default=1.0)
+    add("--joint", type=number(0, 1e6), default=0.0,
         help="weight of the loss of the scorers' maximum, beside the mean of their own")
-    add("--focus-token", type=int, help="rows of this token are drawn more often")
-    add("--focus-share", type=float, default=0.4, help="of a batch, if a document has them")
-    add("--validation", type=float, default=0.15, help="share of the documents")
-    add("--evaluate-every", type=int, default=0, metavar="STEPS", help="0: at the end only")
+    add("--focus-token", type=TOKEN, help="rows of this token are drawn more often")
+    add("--focus-share", type=number(0, 1), default=0.4, help="of a batch, if a document has them")
+    add("--validation", type=number(0, 1), default=0.15, help="share of the documents")
+    add("--evaluate-every", type=whole(0), default=0, metavar="STEPS", help="0: at the end only")
     add_metric_arguments(parser)
     return parser.parse_args(arguments)
 
@@ -186,7 +186,7 @@ def train(items, validation, scorers, args, device):
             entry = {"step": step, "seconds": round(time.time() - started, 1),
                      "loss": round(float(total) / 50, 5), "lr": rate}
             total = 0.0
-            if args.evaluate_every and step % args.evaluate_every == 0:
+            if validation and args.evaluate_every and step % args.evaluate_every == 0:
                 report = evaluate(validation, scorers, args, device, body_rows=2)
                 entry["recall_10"] = {name: round(mean_of(one, "scorer", 0.10, "recall"), 4)
                                       for name, one in report.items()}
@@ -217,16 +217,21 @@ def main():
     folder = pathlib.Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     about, documents = read_dumps(args.dumps, device)
+    if args.min_layers > len(about["layers"]):
+        raise SystemExit(f"--min-layers {args.min_layers}: the dump has {len(about['layers'])} layers")
     settings = Settings(**{field: getattr(args, field) for field in (
         "top_p", "min_layers", "interval", "max_pos", "neg_ratio", "hard", "weigh", "end_token")})
     items = [Item(document, settings, args.focus_token) for document in documents]
     items = [item for item in items if item.is_usable()]
+    if not items:
+        raise SystemExit("no document with more chunks than the model selects: nothing to learn")
     n_rows = sum(item.document.n_rows for item in items)
     random.Random(f"{args.seed} split").shuffle(items)
     n_validation = round(args.validation * len(items))
     validation, items = items[:n_validation], items[n_validation:]
     if not items:
-        raise SystemExit("no document with more chunks than the model selects: nothing to learn")
+        raise SystemExit(f"--validation {args.validation}: takes all {n_validation} documents: "
+                         "nothing to learn")
     print(f"{len(items)} documents to train on, {len(validation)} to validate, {n_rows} rows, "
           f"{sum(len(item.labels.golden) for item in items)} golden chunks", flush=True)
     scorers, ordinals = make_scorers(about, items, args, device)
