@@ -356,6 +356,19 @@ class Ab(ProgramTest):
             self.assertGreater(min(sample["token_ms"]), 0)
         self.assertTrue(all(t["equal"] for t in report["tokens"]))
 
+    def test_samples_say_what_a_prefix_spared(self):
+        lines = [{"id": f"p{i}", "tokens": [j * 37 % 300 + 1 for j in range(260)] + [i + 1] * 4,
+                  "max_tokens": 3, "ignore_eos": True} for i in range(3)]
+        report = self.ab(self.small(max_context=300), "--b", "engine.prefix_sequences=1", "-i",
+                         self.batch(lines), "--rounds", "1")
+        self.assertTrue(all(token["equal"] for token in report["tokens"]))
+        self.assertEqual(len(report["samples"]), 2 * 2 * 3)
+        for sample in report["samples"]:
+            spared = 260 if sample["side"] == "B" and sample["id"] != "p0" else 0
+            self.assertEqual((sample["prompt_tokens"], sample["cached_tokens"]), (264, spared))
+            self.assertAlmostEqual(sample["prefill_tokens_per_s"] * sample["prefill_s"],
+                                   264 - spared, places=6)
+
     def test_text_around_a_difference_is_shown(self):
         batch = self.batch([{"id": "a", "prompt": "It was a dark night, and", "max_tokens": 20,
                              "temperature": 1.0}])

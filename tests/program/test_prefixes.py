@@ -126,7 +126,13 @@ class Prefixes(ProgramTest):
                 facts = json.loads(self.expect(0, "inspect", "--json", trace).out)
                 self.assertEqual(facts["max_decode"], n_together)
                 self.assertEqual(facts["max_open"], n_together + 1)
-                self.assertEqual(facts["totals"]["sequences"], 9 + 3)
+                totals = facts["totals"]
+                self.assertEqual(totals["sequences"], 9 + 3)
+                # Who feeds a document for the others goes on from a copy of it as well.
+                self.assertEqual((totals["copies"], totals["copied_tokens"]), (9, 9 * N_DOCUMENT))
+                self.assertEqual(totals["tokens"] - sum(
+                    len(line["tokens"]) - 1 for line in self.results(f"{staging}{n_together}.jsonl")),
+                    sum(len(line["tokens"]) for line in questions(9)) - 6 * N_DOCUMENT)
 
     def check_births(self, trace):
         """What is copied is not born: exported are the births that the replay stores."""

@@ -85,6 +85,8 @@ class Replay(ProgramTest):
             again = sum(len(ids & before) for ids, before in pairs)
             self.assertAlmostEqual(share, again / sum(len(ids) for ids, _ in pairs), places=4)
         self.assertEqual(shown["bytes"], (self.folder / "run.trace").stat().st_size)
+        self.assertEqual((shown["sequences"], shown["copies"], shown["copied_tokens"]), (1, 0, 0))
+        self.assertRegex(self.expect(0, "inspect", trace).out, r"\n  copies +0\n  copied_tokens +0\n")
 
     def test_other_counters_than_the_run_s_fail_a_verification(self):
         trace = self.record(staging="zero_copy")

@@ -106,6 +106,7 @@ ordered_json sample_json(const AbReport& report, const AbPass& pass, std::size_t
                     {"side", std::string(1, report.sides[pass.side].name)},
                     {"id", report.sides[pass.side].jobs[prompt].id},
                     {"prompt_tokens", sample.n_prompt},
+                    {"cached_tokens", sample.timings.n_reused},
                     {"completion_tokens", n_new},
                     {"finish_reason", finish_reason_name(sample.finish)},
                     {"queue_s", sample.timings.queue},

@@ -37,6 +37,8 @@ Result<int> inspect_trace(const std::string& path, bool is_json) {
   nlohmann::ordered_json totals;
   totals["blocks"] = reader.n_blocks();
   totals["sequences"] = contents.n_sequences;
+  totals["copies"] = contents.n_copies;
+  totals["copied_tokens"] = contents.n_copied_tokens;
   totals["steps"] = contents.n_steps;
   totals["tokens"] = contents.n_tokens;
   totals["steps_with_selections"] = contents.n_logged_steps;

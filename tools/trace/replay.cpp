@@ -309,6 +309,8 @@ Result<Contents> read_contents(Reader& reader, bool keep_accesses) {
         }
         break;
       case Kind::filled:
+        ++contents.n_copies;
+        contents.n_copied_tokens += static_cast<std::uint64_t>(record->n_tokens);
         n_complete[sequence] = static_cast<std::int32_t>(record->n_tokens / header.ratio);
         break;
       case Kind::scored:

@@ -40,6 +40,8 @@ struct Overlap {
 struct Contents {
   std::vector<Accesses> sequences;
   std::uint64_t n_sequences = 0;
+  std::uint64_t n_copies = 0;         ///< of those, begun as a copy of another one
+  std::uint64_t n_copied_tokens = 0;  ///< that they did not have to be fed
   std::uint64_t n_steps = 0;
   std::uint64_t n_tokens = 0;
   std::uint64_t n_logged_steps = 0;  ///< with selections
