@@ -245,35 +245,24 @@ void add_ab(CLI::App& app, int& status) {
       ->required()
       ->expected(1, 2)
       ->type_name("A.toml [B.toml]");
-  command->add_option("-i,--input", args->input, "Requests, as `ebb run` takes them; - is stdin")
-      ->required()
-      ->type_name("FILE.jsonl");
+  add_batch_arg(*command, args->input, "Requests, as `ebb run` takes them; - is stdin");
   command
       ->add_option("-o,--output", args->output,
                    "Folder for the report: report.html, report.md, report.json, the effective\n"
                    "manifests, and traces of sides that swap; must be new or empty")
       ->required()
       ->type_name("FOLDER");
-  const auto overrides = [&](const char* flag, std::vector<std::string>& target, const char* says) {
-    command->add_option(flag, target, says)
-        ->type_name("SECTION.KEY=VALUE")
-        ->allow_extra_args(false);
-  };
-  overrides("--a", args->set_a, "Override one key of side A; may be repeated");
-  overrides("--b", args->set_b, "Override one key of side B; may be repeated");
-  overrides("--set", args->set, "Override one key of both sides; may be repeated");
+  add_override_arg(*command, "--a", args->set_a, "Override one key of side A; may be repeated");
+  add_override_arg(*command, "--b", args->set_b, "Override one key of side B; may be repeated");
+  add_override_arg(*command, "--set", args->set, "Override one key of both sides; may be repeated");
   command
       ->add_option("--rounds", args->n_rounds,
                    "Timed rounds; each runs all prompts on both sides. Intervals need two")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000))
       ->type_name("N");
-  command
-      ->add_option("-n,--max-tokens", args->max_tokens,
-                   "New tokens per request where its line does not say")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N");
+  add_max_tokens_arg(*command, args->max_tokens,
+                     "New tokens per request where its line does not say");
   command
       ->add_option("--slots", args->slots,
                    "Slots per layer of the miss-ratio curve; default: eight numbers that suit")
@@ -287,7 +276,7 @@ void add_ab(CLI::App& app, int& status) {
                     "Record no selections: no hit rates and no miss-ratio curve");
   command->add_flag("--require-equal", args->require_equal,
                     "Fail (status 1) unless all tokens are equal between sides and rounds");
-  command->add_flag("-v,--verbose", args->verbose, "Show what the modules have to say, on stderr");
+  add_verbose_arg(*command, args->verbose);
   command->footer(
       "A round runs the prompts on one side, then on the other: AB BA BA AB ... (ABBA BAAB),\n"
       "after one round that is not timed. Each prompt of a round gives a ratio of B to A; a round\n"

@@ -207,9 +207,7 @@ void add_dump(CLI::App& app, int& status) {
       app.add_subcommand("dump", "Write down what scorers are trained from, document by document");
   const auto args = std::make_shared<DumpArgs>();
   add_session_args(*command, args->session);
-  command->add_option("-i,--input", args->input, "Documents, in the form of `ebb run`; - is stdin")
-      ->required()
-      ->type_name("FILE.jsonl");
+  add_batch_arg(*command, args->input, "Documents, in the form of `ebb run`; - is stdin");
   command
       ->add_option(
           "-o,--output", args->output,

@@ -126,10 +126,7 @@ void add_generate(CLI::App& app, int& status) {
   const auto args = std::make_shared<GenerateArgs>();
   add_session_args(*command, args->session);
   add_prompt_options(*command, *args);
-  command->add_option("-n,--max-tokens", args->max_tokens, "New tokens at most")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N");
+  add_max_tokens_arg(*command, args->max_tokens, "New tokens at most");
   command
       ->add_option("--temp", args->temperature,
                    "Sampling temperature; 0 takes the most probable token ([sampling])")

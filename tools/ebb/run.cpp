@@ -253,9 +253,7 @@ void add_run(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand("run", "Run a batch of prompts without supervision");
   const auto args = std::make_shared<RunArgs>();
   add_session_args(*command, args->session);
-  command->add_option("-i,--input", args->input, "Requests, one JSON object a line; - is stdin")
-      ->required()
-      ->type_name("FILE.jsonl");
+  add_batch_arg(*command, args->input, "Requests, one JSON object a line; - is stdin");
   command
       ->add_option("-o,--output", args->output,
                    "Results, one JSON object a line in order of finishing; the effective manifest\n"
@@ -272,12 +270,8 @@ void add_run(CLI::App& app, int& status) {
                    "Also record what is selected, for `ebb replay`; for manifests that swap")
       ->check(output_file())
       ->type_name("FILE");
-  command
-      ->add_option("-n,--max-tokens", args->max_tokens,
-                   "New tokens per request where its line does not say")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N");
+  add_max_tokens_arg(*command, args->max_tokens,
+                     "New tokens per request where its line does not say");
   command->footer(
       "Each line is in OpenAI's Batch shape:\n"
       "  {\"custom_id\": \"a\", \"body\": {\"messages\": [{\"role\": \"user\", \"content\": "

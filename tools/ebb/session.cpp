@@ -21,11 +21,29 @@ void add_session_args(CLI::App& app, SessionArgs& args) {
   app.add_option("MANIFEST", args.manifest, "TOML file that names the model and the modules")
       ->required()
       ->type_name("FILE");
-  app.add_option("--set", args.set,
-                 "Override one key of the manifest, e.g. compute.threads=2; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_flag("-v,--verbose", args.verbose, "Show what the modules have to say, on stderr");
+  add_override_arg(app, "--set", args.set,
+                   "Override one key of the manifest, e.g. compute.threads=2; may be repeated");
+  add_verbose_arg(app, args.verbose);
+}
+
+void add_override_arg(CLI::App& app, const char* flag, std::vector<std::string>& overrides,
+                      const char* says) {
+  app.add_option(flag, overrides, says)->type_name("SECTION.KEY=VALUE")->allow_extra_args(false);
+}
+
+void add_verbose_arg(CLI::App& app, bool& verbose) {
+  app.add_flag("-v,--verbose", verbose, "Show what the modules have to say, on stderr");
+}
+
+void add_batch_arg(CLI::App& app, std::string& input, const char* says) {
+  app.add_option("-i,--input", input, says)->required()->type_name("FILE.jsonl");
+}
+
+void add_max_tokens_arg(CLI::App& app, std::int64_t& max_tokens, const char* says) {
+  app.add_option("-n,--max-tokens", max_tokens, says)
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->type_name("N");
 }
 
 std::string modules_folder() {

@@ -25,6 +25,14 @@ struct SessionArgs {
 /// Adds MANIFEST, --set and -v.
 void add_session_args(CLI::App& app, SessionArgs& args);
 
+// What several commands take, each with its own words for it, or for a manifest of its own.
+void add_override_arg(CLI::App& app, const char* flag, std::vector<std::string>& overrides,
+                      const char* says);
+void add_verbose_arg(CLI::App& app, bool& verbose);
+/// -i, a file of lines as `ebb run` takes them.
+void add_batch_arg(CLI::App& app, std::string& input, const char* says);
+void add_max_tokens_arg(CLI::App& app, std::int64_t& max_tokens, const char* says);
+
 /// `modules` beside the running program.
 std::string modules_folder();
 

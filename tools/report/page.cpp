@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "report_templates.h"  // made by CMake from the .html and .css files of this folder
 #include "tools/report/canvas.h"
@@ -12,6 +13,13 @@ namespace {
 
 Error fault(std::string_view what, std::string_view name) {
   return Error{Errc::internal, fmt::format("page template: {} {}", what, name)};
+}
+
+// A page of its own: the head, with the `title` and the style, then what is the page's own.
+Result<std::string> page(std::string_view text, Values values) {
+  values["style"] = std::string(kStyleCss) + kPageCss;
+  EBB_ASSIGN(values["head"], fill(kHeadHtml, values));
+  return fill(text, values);
 }
 
 }  // namespace
@@ -46,19 +54,14 @@ Result<std::string> fill(std::string_view text, const Values& values) {
   }
 }
 
-Result<std::string> ab_page(Values values) {
-  values["style"] = std::string(kStyleCss) + kPageCss;
-  return fill(kAbHtml, values);
-}
+Result<std::string> ab_page(Values values) { return page(kAbHtml, std::move(values)); }
 
 Result<std::string> plot_page(std::string_view title, std::string_view note,
                               const std::vector<std::string>& charts) {
   std::string figures;
   for (const std::string& chart : charts) figures += "<figure>\n" + chart + "</figure>\n";
-  return fill(kPlotHtml, {{"style", std::string(kStyleCss) + kPageCss},
-                          {"title", std::string(title)},
-                          {"note", std::string(note)},
-                          {"charts", figures}});
+  return page(kPlotHtml,
+              {{"title", std::string(title)}, {"note", std::string(note)}, {"charts", figures}});
 }
 
 std::string plot_svg(const std::vector<std::string>& charts) {

@@ -17,7 +17,7 @@ using Values = std::map<std::string, std::string, std::less<>>;
 /// is. Errors: internal for a name without a value, or a section that is not closed.
 Result<std::string> fill(std::string_view text, const Values& values);
 
-/// The page of `ebb ab`: tools/report/ab.html says which values it wants; `style` is added.
+/// The page of `ebb ab`: tools/report/ab.html says which values it wants, beside `title`.
 Result<std::string> ab_page(Values values);
 
 /// A page of charts: drawn SVG, one below the other, and a note in words.
