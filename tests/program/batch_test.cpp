@@ -124,6 +124,12 @@ BOOST_AUTO_TEST_CASE(what_is_well_formed_and_not_supported_is_refused_by_name) {
       !parse(R"({"custom_id":"a","url":"/v1/embeddings","body":{"prompt":"x"}})").refusal.empty());
   BOOST_TEST(!parse(R"({"id":"a","messages":[{"role":"user","content":[{"type":"image_url"}]}]})")
                   .refusal.empty());
+  BOOST_TEST(
+      !parse(R"({"id":"a","messages":[{"role":"assistant","content":null,"tool_calls":[1]}]})")
+           .refusal.empty());
+  BOOST_TEST(parse(R"({"id":"a","messages":[{"role":"assistant","reasoning_content":"x"}]})")
+                 .refusal.empty());
+  BOOST_TEST(parse(R"({"id":"a","messages":[{"role":"user","content":""}]})").refusal.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_line_that_is_no_request_says_what_is_wrong) {
@@ -132,7 +138,9 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_no_request_says_what_is_wrong) {
     BOOST_TEST(message.find(what) != std::string::npos, line << " -> " << message);
     BOOST_TEST(message.find('\n') == std::string::npos);
   };
-  says("{", "no valid JSON at byte 2");
+  says("{", "no valid JSON: it ends too early, after 1 bytes");
+  says("{]", "no valid JSON at byte 2 of 2");
+  says(R"({"id":"a","tokens":[1e400]})", "no valid JSON: number overflow parsing '1e400'");
   says("{\"id\":\"a\",\"prompt\":\"\xff\"}", "no valid JSON");
   says("[1]", "want a JSON object");
   says(R"({"prompt":"x"})", "id is missing");
@@ -157,6 +165,9 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_no_request_says_what_is_wrong) {
   says(R"({"id":"a","messages":[]})", "messages");
   says(R"({"id":"a","messages":[{"content":"x"}]})", "messages[0].role is missing");
   says(R"({"id":"a","messages":["x"]})", "messages[0]");
+  says(R"({"id":"a","messages":[{"role":"user"}]})", "messages[0].content is missing: want text");
+  says(R"({"id":"a","messages":[{"role":"user","content":null}]})",
+       "messages[0].content = null: want text");
 }
 
 BOOST_AUTO_TEST_CASE(nesting_has_a_limit_that_brackets_in_text_do_not_reach) {

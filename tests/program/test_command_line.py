@@ -1,13 +1,16 @@
 """Help, version and what the command line refuses."""
 
 import json
+import os
+import resource
 import struct
 import subprocess
+import time
 import unittest
 
 from support import DEMO, EBB, ROOT, ProgramTest
 
-COMMANDS = (["ab"], ["run"], ["generate"], ["check"], ["plan"], ["inspect"], ["modules"], ["eval"], ["bench"],
+COMMANDS = (["ab"], ["run"], ["generate"], ["check"], ["plan"], ["inspect"], ["modules"], ["eval"], ["bench"], ["dump"],
             ["replay"], ["eval", "logits"], ["eval", "needles"], ["eval", "perplexity"])
 
 
@@ -67,11 +70,13 @@ class CommandLine(ProgramTest):
                           ("run", manifest, "-i", "x", "-o", "y", "--trace", "-"),
                           ("eval", "logits", manifest, "-i", "x", "-o", "-"),
                           ("eval", "needles", manifest, "-i", "x", "-o", "-"),
+                          ("ab", manifest, "-i", "x", "-o", "-"),
+                          ("dump", manifest, "-i", "x", "-o", "-"),
                           ("bench", manifest, "--csv", "-"), ("bench", manifest, "--json", "-"),
                           ("replay", "x", "--json", "-"), ("replay", "x", "--csv", "-"),
                           ("replay", "x", "--oracle-general", "-")):
             result = self.expect(2, *arguments, cwd=self.folder)
-            self.assertIn("want a file; ./- if it is to be called so", result.err)
+            self.assertIn("want a name; ./- if it is to be called so", result.err)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["m.toml"])
         batch = self.batch([{"id": "a", "tokens": [1], "max_tokens": 1}])
         self.expect(0, "run", manifest, "-i", batch, "-o", "./-", cwd=self.folder)
@@ -81,6 +86,16 @@ class CommandLine(ProgramTest):
         manifest = self.manifest()
         for arguments in (("run", manifest, "-i", "x", "-o", ""),
                           ("run", manifest, "-i", "x", "-o", "y", "--trace", ""),
+                          *((*command, "", *more) for command, more in (
+                              (("check",), ()), (("plan",), ()), (("bench",), ()), (("inspect",), ()),
+                              (("replay",), ()), (("run",), ("-i", "x", "-o", "y")),
+                              (("ab", manifest), ("-i", "x", "-o", "y")),
+                              (("dump",), ("-i", "x", "-o", "y")))),
+                          *((*command, manifest, "-i", "", *more) for command, more in (
+                              (("run",), ("-o", "y")), (("ab",), ("-o", "y")), (("dump",), ("-o", "y")),
+                              (("eval", "logits"), ("-o", "y")), (("eval", "needles"), ()),
+                              (("eval", "perplexity"), ()))),
+                          ("ab", manifest, "-i", "x", "-o", ""), ("dump", manifest, "-i", "x", "-o", ""),
                           ("eval", "logits", manifest, "-i", "x", "-o", ""),
                           ("eval", "needles", manifest, "-i", "x", "-o", ""),
                           ("eval", "needles", manifest, "-i", "x", "--likelihood", "--against", ""),
@@ -90,6 +105,20 @@ class CommandLine(ProgramTest):
             result = self.expect(2, *arguments, cwd=self.folder)
             self.assertIn("the name of the file is empty", result.err)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["m.toml"])
+
+    def test_lists_of_numbers_hold_numbers_and_nothing_else(self):
+        manifest = self.manifest()
+        for command in (("ab", manifest, "-i", "x", "-o", "y", "--slots"), ("replay", "x", "--slots"),
+                        ("dump", manifest, "-i", "x", "-o", "y", "--layers"),
+                        ("bench", manifest, "--frontiers"), ("bench", manifest, "--batch")):
+            for text in ("", ",", "8,", ",8", "8,,9", "8 9", "-1", "1.5", "nan", "99999999999999999999"):
+                result = self.expect(2, *command, text)
+                self.assertIn("with commas between", result.err)
+                self.assertEqual(result.out, "")
+        self.assertFalse((self.folder / "y").exists())
+        # In the order in which they are told.
+        self.expect_refused("layer 3 has no index keys", "dump", manifest, "-i", self.batch(
+            [{"id": "a", "tokens": [1]}]), "-o", self.path("y"), "--layers", "8,3,2")
 
     def test_set_of_a_module_and_its_keys_in_any_order(self):
         one, other = "compute.threads=3", "compute.module=compute_cpu"
@@ -159,11 +188,75 @@ class CommandLine(ProgramTest):
         self.expect_refused("README.md", "inspect", ROOT / "tests" / "data" / "README.md")
         self.expect_refused("no-such-file", "inspect", self.path("no-such-file"))
 
+    def test_a_fifo_is_refused_and_not_waited_for(self):
+        os.mkfifo(self.path("fifo"))
+        for command in (("inspect",), ("inspect", "--json"), ("replay",), ("check",), ("plan",),
+                        ("check", self.manifest(), "--set", f"loader.path={self.path('fifo')}")):
+            place = () if "--set" in command else (self.path("fifo"),)
+            result = self.expect(2, *command, *place, timeout=20)
+            self.assertIn("fifo: not a regular file", result.err)
+
     def test_output_that_cannot_be_written_is_a_fault(self):
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([EBB, "modules"], stdout=full, stderr=subprocess.PIPE, timeout=60)
-        self.assertEqual(done.returncode, 4)
-        self.assertRegex(done.stderr, rb"^ebb: .*writ.*\n$")
+        # More than a buffer holds, and less.
+        for arguments in (("modules",), ("check", self.manifest()), ("--help",), ("run", "--help")):
+            for end, status, says in ((">/dev/full", 4, b"ebb: standard output cannot be written\n"),
+                                      (">&-", 4, b"ebb: standard output cannot be written\n"),
+                                      ("| true", 141, b"")):
+                # The reader is gone before anything is written.
+                script = f'exec 3>&1; set -o pipefail; {{ sleep 0.2; "$@"; }} {end}'
+                done = subprocess.run(["bash", "-c", script, "sh", EBB, *arguments], timeout=60,
+                                      capture_output=True)
+                self.assertEqual((done.returncode, done.stderr), (status, says), (arguments, end))
+
+    def test_what_cannot_be_shown_is_written_and_what_cannot_be_written_is_shown(self):
+        manifest = self.manifest()
+        batch = self.batch([{"id": "a", "tokens": [1, 2], "max_tokens": 2}])
+        needles = self.write("n.jsonl", '{"id": "a", "prompt": "x", "answer": "y"}\n')
+        bench = ("bench", manifest, "--frontiers", "8", "--new", "1", "--csv", self.path("b.csv"),
+                 "--json", self.path("b.json"), "--plot", self.path("b.svg"))
+        eval_needles = ("eval", "needles", manifest, "-i", needles, "-o", self.path("n.out"))
+        compare = ("ab", manifest, "-i", batch, "--rounds", "1", "-o", self.path("report"))
+        names = ["b.csv", "b.json", "b.svg", "n.out", "report"]
+
+        def made():
+            return sorted(p.name for p in self.folder.iterdir()
+                          if p.name not in ("m.toml", "p.jsonl", "n.jsonl"))
+
+        fault = {**os.environ, "LD_PRELOAD": os.environ["EBB_FAULTS"], "EBB_FAULT": "rename:1:enospc",
+                 "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        for arguments, shows in ((bench, "tok/s"), (eval_needles, "decode tok/s"),
+                                 (compare, "against itself")):
+            before = made()
+            result = self.expect(4, *arguments, env=fault)
+            self.assertIn("No space left on device", result.err)
+            self.assertIn(shows, result.out)
+            self.assertEqual(made(), before)
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([EBB, *arguments], stdout=full, stderr=subprocess.DEVNULL,
+                                      timeout=100)
+            self.assertEqual(done.returncode, 4)
+        self.assertEqual(made(), names)
+
+    def test_a_limit_of_the_size_of_files_is_a_disk_that_is_full(self):
+        def limit():  # as `ulimit -f`
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+        batch = self.batch([{"id": "a", "tokens": [1, 2], "max_tokens": 2}])
+        manifest = self.manifest()
+        before = sorted(path.name for path in self.folder.iterdir())
+        for command in ("run", "dump", "ab"):
+            result = self.expect(4, command, manifest, "-i", batch, "-o", self.path("out"),
+                                 preexec_fn=limit)
+            self.assertIn("cannot write: File too large", result.err)
+            self.assertEqual(sorted(path.name for path in self.folder.iterdir()), before)
+
+    def test_generation_ends_when_nobody_reads_it(self):
+        script = 'set -o pipefail; "$@" | head -c 1 > /dev/null'
+        begin = time.monotonic()
+        done = subprocess.run(["bash", "-c", script, "sh", EBB, "generate", self.manifest(
+            max_context=20000), "-p", "It was", "-n", "19000", "--ignore-eos"], timeout=200,
+            capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (141, b""))
+        self.assertLess(time.monotonic() - begin, 20)
 
     def test_the_program_finds_its_modules_from_any_folder(self):
         self.expect(0, "modules", cwd="/")

@@ -14,10 +14,12 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/interrupt.h"
+#include "tools/ebb/number_list.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/output_folder.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 #include "tools/trace/recorder.h"
 
 namespace ebb::cli {
@@ -227,8 +229,10 @@ Result<int> ab(const AbArgs& args) {
   }
   EBB_TRY(study(args, report, folder));
   analyse(report);
-  EBB_TRY(write_report(report, folder));
+  // What was measured is said, whatever becomes of the report.
+  const Status written = write_report(report, folder);
   fmt::print("{}", ab_summary(report));
+  EBB_TRY(written);
   if (!report.complete) tell("interrupted: {} holds a partial report\n", printable(args.output));
   return status_of(args, report);
 }
@@ -244,6 +248,7 @@ void add_ab(CLI::App& app, int& status) {
                    "Side A and side B; or one for both, that --a and --b tell apart")
       ->required()
       ->expected(1, 2)
+      ->check(file_name())
       ->type_name("A.toml [B.toml]");
   add_batch_arg(*command, args->input, "Requests, as `ebb run` takes them; - is stdin");
   command
@@ -251,6 +256,7 @@ void add_ab(CLI::App& app, int& status) {
                    "Folder for the report: report.html, report.md, report.json, the effective\n"
                    "manifests, and traces of sides that swap; must be new or empty")
       ->required()
+      ->check(output_file())
       ->type_name("FOLDER");
   add_override_arg(*command, "--a", args->set_a, "Override one key of side A; may be repeated");
   add_override_arg(*command, "--b", args->set_b, "Override one key of side B; may be repeated");
@@ -263,12 +269,9 @@ void add_ab(CLI::App& app, int& status) {
       ->type_name("N");
   add_max_tokens_arg(*command, args->max_tokens,
                      "New tokens per request where its line does not say");
-  command
-      ->add_option("--slots", args->slots,
-                   "Slots per layer of the miss-ratio curve; default: eight numbers that suit")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N,N,...");
+  add_number_list(*command, "--slots", args->slots,
+                  "Slots per layer of the miss-ratio curve; default: eight numbers that suit", 1,
+                  std::int64_t{1} << 24);
   command->add_flag("--keep-open", args->keep_open,
                     "Keep both engines open, if they fit, instead of a new one for each turn; for\n"
                     "models that take long to open: where memory lies may favour one side then");

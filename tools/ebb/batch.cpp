@@ -103,6 +103,8 @@ Status read_messages(Fields& fields, Request& request) {
     message.reasoning = keys.text("reasoning_content", "");
     if (keys.has("name") || keys.has("tool_calls") || keys.has("tool_call_id")) {
       request.refusal = "messages: names and tool calls are not supported";
+    } else if (!keys.has("content") && message.reasoning.empty()) {
+      keys.mistake("content", "text");
     }
     EBB_TRY(keys.finish());
     request.messages.push_back(std::move(message));

@@ -59,6 +59,19 @@ Result<double> read_rate(Engine& engine) {
   return 0.0;
 }
 
+Status write_files(const BenchArgs& args, const BenchFacts& facts,
+                   const std::vector<nlohmann::ordered_json>& rows, bool is_whole) {
+  if (!args.csv.empty()) EBB_TRY(write_file(args.csv, bench_csv(rows)));
+  if (!args.json.empty()) EBB_TRY(write_file(args.json, bench_json(rows, is_whole)));
+  if (args.plot.empty() || rows.empty()) return ok_status();
+  const std::string note =
+      fmt::format("{}{}, {} products; build {}, manifest {}, {}.",
+                  is_whole ? "" : "Partial: the measuring was ended early. ",
+                  rows[0]["device"].get<std::string>(), rows[0]["precision"].get<std::string>(),
+                  facts.build, facts.manifest, facts.date);
+  return write_plot(args.plot, "Speed by context length", note, bench_charts(rows));
+}
+
 Result<int> bench(const BenchArgs& args) {
   Interrupt interrupt;
   EBB_ASSIGN(const Manifest manifest, load_manifest(args.session));
@@ -88,19 +101,10 @@ Result<int> bench(const BenchArgs& args) {
   const Result<bool> through = run.run(
       {[&] { return interrupt.requested(); }, [](const std::string& line) { tell("{}\n", line); }});
   const auto rows = bench_rows(*engine, plan, facts, run.points());
+  // What was measured is shown if it cannot be written, and written if it cannot be shown.
+  const Status written = write_files(args, facts, rows, through && *through);
   fmt::print("{}", bench_table(*engine, facts, rows));
-  if (!args.csv.empty()) EBB_TRY(write_file(args.csv, bench_csv(rows)));
-  if (!args.json.empty()) {
-    EBB_TRY(write_file(args.json, bench_json(rows, through && *through)));
-  }
-  if (!args.plot.empty() && !rows.empty()) {
-    const std::string note =
-        fmt::format("{}{}, {} products; build {}, manifest {}, {}.",
-                    through && *through ? "" : "Partial: the measuring was ended early. ",
-                    rows[0]["device"].get<std::string>(), rows[0]["precision"].get<std::string>(),
-                    facts.build, facts.manifest, facts.date);
-    EBB_TRY(write_plot(args.plot, "Speed by context length", note, bench_charts(rows)));
-  }
+  EBB_TRY(written);
   if (!through) return through.error();
   if (*through) return kDone;
   tell("interrupted: {} rows were measured before\n", rows.size());
@@ -118,6 +122,7 @@ void add_bench(CLI::App& app, int& status) {
       ->add_option("--frontiers", args->frontiers,
                    "Context lengths to decode at, K = 1024; default: those of 2K,4K,16K,64K,256K\n"
                    "that [engine] max_context has room for")
+      ->check(some_text("want numbers with commas between"))
       ->type_name("N,N,...");
   command
       ->add_option("--new", args->n_steps, "Decode steps to count at each length, for each batch")
@@ -128,6 +133,7 @@ void add_bench(CLI::App& app, int& status) {
       ->add_option("--batch", args->batches,
                    "Sequences that decode in one step, up to [engine] max_sequences")
       ->capture_default_str()
+      ->check(some_text("want numbers with commas between"))
       ->type_name("N,N,...");
   command->add_option("--rounds", args->n_rounds, "Measure everything so many times")
       ->capture_default_str()

@@ -17,11 +17,13 @@
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
 #include "tools/ebb/interrupt.h"
+#include "tools/ebb/number_list.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/output_folder.h"
 #include "tools/ebb/progress.h"
 #include "tools/ebb/session.h"
 #include "tools/ebb/tell.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 namespace {
@@ -33,7 +35,7 @@ constexpr int kDumpVersion = 1;
 struct DumpArgs {
   SessionArgs session;
   std::string input, output;
-  std::vector<std::int32_t> layers;
+  std::vector<std::int64_t> layers;
   DumpSettings settings;
 };
 
@@ -65,7 +67,7 @@ Result<std::vector<Document>> encode_documents(const Engine& engine, const Batch
 
 /// Those of `wanted`, or all if it is empty; with their numbers among all.
 Result<std::vector<DumpLayer>> find_layers(const Engine& engine,
-                                           const std::vector<std::int32_t>& wanted) {
+                                           const std::vector<std::int64_t>& wanted) {
   std::vector<DumpLayer> layers;
   std::int32_t ordinal = 0;
   for (std::int32_t layer = 0; layer < engine.model().n_layers; ++layer) {
@@ -176,7 +178,8 @@ Result<int> dump(const DumpArgs& args) {
   // From here on the folder has to be cleaned up.
   interrupt.arm();
   EngineOptions options;
-  options.kept_layers = args.layers.empty() ? std::vector<std::int32_t>{-1} : args.layers;
+  options.kept_layers.assign(args.layers.begin(), args.layers.end());
+  if (args.layers.empty()) options.kept_layers = {-1};
   EBB_ASSIGN(const std::unique_ptr<Engine> engine,
              open_engine(manifest, args.session, std::move(options)));
   EBB_ASSIGN(const std::vector<Document> documents,
@@ -214,11 +217,10 @@ void add_dump(CLI::App& app, int& status) {
           "A new or empty folder: dump.json and one .safetensors a document; appears when\n"
           "all is in it")
       ->required()
+      ->check(output_file())
       ->type_name("FOLDER");
-  command->add_option("--layers", args->layers, "Decoder layers; default: all with index keys")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 65535))
-      ->type_name("N,N,...");
+  add_number_list(*command, "--layers", args->layers,
+                  "Decoder layers; default: all with index keys", 0, 65535);
   command
       ->add_option("--every", args->settings.every, "Rows of tokens at every N-th position only,")
       ->capture_default_str()

@@ -104,6 +104,7 @@ void add_eval_logits(CLI::App& eval, int& status) {
       ->add_option("-i,--input", args->input,
                    "Prompts: [[ids], ...], [{\"tokens\": [ids]}, ...] or {\"prompts\": either}")
       ->required()
+      ->check(file_name())
       ->type_name("FILE.json");
   command
       ->add_option("-o,--output", args->output,

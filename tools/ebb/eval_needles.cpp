@@ -234,9 +234,10 @@ Result<int> eval_needles(const NeedlesArgs& args) {
   const auto carry_out = [&](auto run) -> Result<int> {
     EBB_TRY(run.check());
     EBB_ASSIGN(const bool is_through, run.run(interrupt));
-    // An interrupted run keeps what it has.
-    if (output) EBB_TRY(output->commit());
+    // An interrupted run keeps what it has, and a table is shown whatever becomes of the file.
+    const Status kept = output ? output->commit() : ok_status();
     run.print_table();
+    EBB_TRY(kept);
     return is_through ? kDone : kInterrupted;
   };
   OutputFile* const lines = output ? &*output : nullptr;
@@ -257,6 +258,7 @@ void add_eval_needles(CLI::App& eval, int& status) {
                    "One JSON object a line: id, prompt (text with special strings), answer or\n"
                    "answers (a list), and maybe task; tools/make_needles.py makes such files")
       ->required()
+      ->check(file_name())
       ->type_name("FILE.jsonl");
   command->add_option("-o,--output", args->output, "What became of each needle, one line each")
       ->check(output_file())

@@ -127,6 +127,7 @@ void add_eval_perplexity(CLI::App& eval, int& status) {
   add_session_args(*command, args->session);
   command->add_option("-i,--input", args->input, "Plain text, UTF-8")
       ->required()
+      ->check(file_name())
       ->type_name("FILE.txt");
   command->add_option("--tokens", args->tokens, "Only the first N tokens of the text")
       ->check(whole_within(1, INT64_MAX))

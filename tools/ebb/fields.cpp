@@ -152,10 +152,17 @@ Result<json> parse_json(std::string_view text) {
     return Error{Errc::invalid_argument,
                  fmt::format("key {} stands twice in one object", printable(*twice, 60))};
   } catch (const json::parse_error& thrown) {
+    if (thrown.byte > text.size()) {
+      return Error{Errc::invalid_argument,
+                   fmt::format("no valid JSON: it ends too early, after {} bytes", text.size())};
+    }
     return Error{Errc::invalid_argument,
                  fmt::format("no valid JSON at byte {} of {}", thrown.byte, text.size())};
   } catch (const json::exception& thrown) {
-    return Error{Errc::invalid_argument, "no valid JSON: " + printable(thrown.what())};
+    // Without the library's own name and number, "[json.exception...] ".
+    std::string_view why = thrown.what();
+    why.remove_prefix(std::min(why.find("] ") + 2, why.size()));
+    return Error{Errc::invalid_argument, "no valid JSON: " + printable(why)};
   }
 }
 

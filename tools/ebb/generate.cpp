@@ -89,9 +89,11 @@ Result<int> generate(const GenerateArgs& args) {
         rate(n_new - 1, timings.decode), finish_reason_name(generation.finish()));
     return ok_status();
   };
-  hooks.stopped = [&interrupt] { return interrupt.requested(); };
+  // Nobody is there to read on, or nothing can be written any more: main says so.
+  hooks.stopped = [&interrupt] { return interrupt.requested() || std::ferror(stdout) != 0; };
   interrupt.arm();
   EBB_ASSIGN(const bool is_through, run_jobs(*engine, hooks));
+  if (std::ferror(stdout) != 0) return kDone;
   std::fputc('\n', stdout);
   if (!is_through) return kInterrupted;
   tell("{}\n", summary);

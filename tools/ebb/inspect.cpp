@@ -17,6 +17,7 @@
 #include "tools/ebb/inspect_trace.h"
 #include "tools/ebb/path_option.h"
 #include "tools/ebb/session.h"
+#include "tools/ebb/validators.h"
 #include "tools/trace/reader.h"
 
 namespace ebb::cli {
@@ -174,6 +175,7 @@ void add_inspect(CLI::App& app, int& status) {
   const auto args = std::make_shared<InspectArgs>();
   command->add_option("FILE", args->file, "The file; of a split model, its first part")
       ->required()
+      ->check(file_name())
       ->type_name("FILE");
   command->add_flag("--json", args->json, "One JSON object with everything, lists in full");
   command->add_flag("--full", args->full, "Do not cut long lists and texts");

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <system_error>
 
@@ -27,12 +28,22 @@ void occupy_standard_streams() {
   }
 }
 
+// The status of a command, if what it printed has arrived.
+int with_output(int status) {
+  using namespace ebb::cli;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  if (errno == EPIPE) return kNoReader;
+  tell("ebb: standard output cannot be written\n");
+  return kFault;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace ebb::cli;
   occupy_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);  // a reader who leaves stderr ends no run; stdout is looked at below
+  ::signal(SIGXFSZ, SIG_IGN);  // a file over the limit (ulimit -f) is one that cannot be written
   CLI::App app{
       "Runs DeepSeek-V4-class GGUF models; every part is a module that a TOML manifest names."};
   app.name("ebb");
@@ -57,17 +68,17 @@ int main(int argc, char** argv) {
   add_dump(app, status);
   try {
     app.parse(argc, argv);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
-    if (errno == EPIPE) return kNoReader;
-    tell("ebb: standard output cannot be written\n");
-    return kFault;
+    return with_output(status);
   } catch (const CLI::ParseError& thrown) {
-    return app.exit(thrown) == 0 ? kDone : kBadInput;
+    if (app.exit(thrown) != 0) return kBadInput;
+    std::cout.flush();  // help goes there
+    return with_output(kDone);
   } catch (const std::bad_alloc&) {
     tell("ebb: out of memory\n");
     return kDoesNotFit;
   } catch (const std::system_error& thrown) {
     if (thrown.code().value() == EPIPE) return kNoReader;
+    if (std::ferror(stdout) != 0) return with_output(kFault);  // fmt::print found it out first
     tell("ebb: {}\n", thrown.what());
     return kFault;
   } catch (const std::exception& thrown) {

@@ -13,6 +13,7 @@
 #include "tools/ebb/commands.h"
 #include "tools/ebb/exit_status.h"
 #include "tools/ebb/fields.h"
+#include "tools/ebb/number_list.h"
 #include "tools/ebb/output_file.h"
 #include "tools/ebb/plot_file.h"
 #include "tools/ebb/replay_rows.h"
@@ -189,11 +190,12 @@ Result<int> replay_all(const ReplayArgs& args) {
   }
   gate.release();
   EBB_TRY(write_exports(args));
-  EBB_TRY(write_reports(args, staging, rows));
+  const Status written = write_reports(args, staging, rows);
   fmt::print("{}: {} staging, {} layers, {} steps with {} selections\n", printable(args.trace),
              staging_name(staging), header.n_layers, contents.n_logged_steps,
              contents.n_selections);
   print_table(rows);
+  EBB_TRY(written);
   if (args.verify) return verify(header, staging, contents.counters, rows);
   return kDone;
 }
@@ -207,6 +209,7 @@ void add_replay(CLI::App& app, int& status) {
   const auto args = std::make_shared<ReplayArgs>();
   command->add_option("TRACE", args->trace, "A file that `ebb run --trace` wrote")
       ->required()
+      ->check(file_name())
       ->type_name("TRACE");
   command
       ->add_option(
@@ -215,10 +218,8 @@ void add_replay(CLI::App& app, int& status) {
           "given several times; default: the run's")
       ->type_name("NAME")
       ->allow_extra_args(false);
-  command->add_option("--slots", args->slots, "Slots per layer, as in [swap]; default: the run's")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N,N,...");
+  add_number_list(*command, "--slots", args->slots,
+                  "Slots per layer, as in [swap]; default: the run's", 1, std::int64_t{1} << 24);
   command->add_option("--staging", args->staging, "demand or zero_copy; default: the run's")
       ->check(CLI::IsMember({"demand", "zero_copy"}))
       ->type_name("MODE");

@@ -14,12 +14,14 @@
 
 #include "core/text.h"
 #include "tools/ebb/sampler.h"
+#include "tools/ebb/validators.h"
 
 namespace ebb::cli {
 
 void add_session_args(CLI::App& app, SessionArgs& args) {
   app.add_option("MANIFEST", args.manifest, "TOML file that names the model and the modules")
       ->required()
+      ->check(file_name())
       ->type_name("FILE");
   add_override_arg(app, "--set", args.set,
                    "Override one key of the manifest, e.g. compute.threads=2; may be repeated");
@@ -36,7 +38,10 @@ void add_verbose_arg(CLI::App& app, bool& verbose) {
 }
 
 void add_batch_arg(CLI::App& app, std::string& input, const char* says) {
-  app.add_option("-i,--input", input, says)->required()->type_name("FILE.jsonl");
+  app.add_option("-i,--input", input, says)
+      ->required()
+      ->check(file_name())
+      ->type_name("FILE.jsonl");
 }
 
 void add_max_tokens_arg(CLI::App& app, std::int64_t& max_tokens, const char* says) {

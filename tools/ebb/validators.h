@@ -47,20 +47,20 @@ inline CLI::Validator size_number() {
       "");
 }
 
-/// For files that may be left out: an empty name, say of a variable that is not set, is none.
-inline CLI::Validator file_name() {
+/// For values that an empty text, say of a variable that is not set, must not leave out.
+inline CLI::Validator some_text(const char* otherwise) {
   return CLI::Validator(
-      [](std::string& text) -> std::string {
-        return text.empty() ? "the name of the file is empty" : "";
-      },
-      "");
+      [otherwise](std::string& text) -> std::string { return text.empty() ? otherwise : ""; }, "");
 }
 
-/// Results go to files: some are written in place and locked, the others replaced as a whole.
+inline CLI::Validator file_name() { return some_text("the name of the file is empty"); }
+
+/// Results go to files and folders: some are written in place and locked, the others replaced as a
+/// whole.
 inline CLI::Validator output_file() {
   return file_name() & CLI::Validator(
                            [](std::string& text) -> std::string {
-                             return text == "-" ? "want a file; ./- if it is to be called so" : "";
+                             return text == "-" ? "want a name; ./- if it is to be called so" : "";
                            },
                            "");
 }

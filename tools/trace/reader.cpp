@@ -31,6 +31,9 @@ FilePtr open_file(const std::string& path) { return FilePtr(std::fopen(path.c_st
 }  // namespace
 
 bool is_trace(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    return false;  // a FIFO would wait for a writer
   const FilePtr file = open_file(path);
   char magic[sizeof(kMagic)];
   return file && std::fread(magic, 1, sizeof(magic), file.get()) == sizeof(magic) &&
