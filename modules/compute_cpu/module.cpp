@@ -148,12 +148,12 @@ class ComputeCpu final : public Compute {
   }
 
   Status write(void* target, const void* source, std::uint64_t bytes) noexcept override {
-    if (!is_rehearsal_) std::memcpy(target, source, bytes);
+    if (!is_rehearsal_ && bytes > 0) std::memcpy(target, source, bytes);  // no bytes: no pointers
     return ok_status();
   }
 
   Status read(void* target, const void* source, std::uint64_t bytes) noexcept override {
-    std::memcpy(target, source, bytes);
+    if (bytes > 0) std::memcpy(target, source, bytes);
     return ok_status();
   }
 

@@ -97,7 +97,7 @@ inline std::vector<Rows> feed_together(
       const auto logits = require(engine.logits(static_cast<std::int32_t>(i)));
       got[owner[i]].emplace_back(logits.begin(), logits.end());
     }
-    if (attended != nullptr) read_attention(engine, prompt_of, *attended);
+    if (attended != nullptr && !rows.empty()) read_attention(engine, prompt_of, *attended);
     for (std::size_t k = 0; k < next; ++k) {
       if (sequence[k] < 0 || fed[k] < prompts[k].size()) continue;
       engine.close_sequence(sequence[k]);
