@@ -265,8 +265,8 @@ std::size_t attend_workspace(const AttendArgs& args) {
 }
 
 std::size_t attend_landing(const AttendArgs& args) {
-  const bool fetches =
-      args.step.max_rows <= kSplitRows && args.slots.slot_of != nullptr && args.ids != nullptr;
+  const bool fetches = args.step.max_rows <= kSplitRows && args.chunks.data != nullptr &&
+                       args.slots.slot_of != nullptr && args.ids != nullptr;
   return fetches ? static_cast<std::size_t>(std::int64_t{args.step.max_rows} * args.top_k *
                                             args.chunks.row_bytes)
                  : 0;

@@ -11,7 +11,7 @@ std::size_t attend_workspace(const AttendArgs& args);
 
 /// Bytes of launch.landing that attend wants; 0: none. Else attend_fetch comes before it, which
 /// brings chosen chunks without a slot in once: every block of heads would read them over the bus,
-/// a few at a time.
+/// a few at a time. It comes behind whatever writes ids, chunks and slot tables.
 std::size_t attend_landing(const AttendArgs& args);
 cudaError_t attend_fetch(const Launch& launch, const AttendArgs& args);
 

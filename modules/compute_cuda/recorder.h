@@ -50,8 +50,9 @@ struct RecordedPlan {
 ///   rms_norm       with the product of one row that takes its y
 /// A product of one row joins one before it that has the same x, if there are but products and
 /// norms between them; if that one does a norm, it goes before it instead. Products and norms may
-/// pass what is held if they touch none of its buffers. Row ops and selections that touch nothing
-/// of a product of few rows, the last op, run beside it.
+/// pass what is held if they touch none of its buffers. Row ops, selections and what brings chosen
+/// chunks in for an attend run beside a product of few rows, the last op, if they touch nothing of
+/// it.
 /// Buffers are told apart by where they begin: ops do not work on parts of each other's.
 class Recorder final : public Ops {
  public:

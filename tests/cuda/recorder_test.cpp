@@ -70,14 +70,23 @@ class Plan {
     args.count = made_up<std::int32_t>(2006);
     return check(recorder_.select(args));
   }
+  /// Others in place of what was selected, as recorded selections are.
+  Plan& pick() {
+    return check(recorder_.pick_rows(
+        {step_, made_up<std::int32_t>(2009), 16, 512, made_up<std::int32_t>(2005)}));
+  }
   /// Over window and chosen chunks, which have slots.
-  Plan& attend(std::intptr_t q) {
+  Plan& attend(std::intptr_t q, std::int32_t top_k = 512) {
     AttendArgs args = test::made_up_attend();
     args.step = step_;
     args.q = made_up(q);
     args.ids = made_up<std::int32_t>(2005);
     args.count = made_up<std::int32_t>(2006);
+    args.top_k = top_k;
     return check(recorder_.attend(args));
+  }
+  Plan& move() {
+    return check(recorder_.move_rows({{made_up<std::int32_t>(2010), made_up<SlotMove>(2011), 64}}));
   }
   /// An op that waits for all.
   Plan& copy() {
@@ -90,6 +99,9 @@ class Plan {
     workspace = plan.workspace_bytes;
     beside_workspace = plan.beside_workspace_bytes;
     landing = plan.landing_bytes;
+    BOOST_TEST(plan.beside_workspace() >= workspace);
+    BOOST_TEST(plan.landing() >= plan.beside_workspace() + beside_workspace);
+    BOOST_TEST(plan.all_workspace() == plan.landing() + landing);
     std::string all;
     for (const cuda::RecordedOp& op : plan.ops) {
       all += (all.empty() ? "" : " ") + std::string(op.beside ? "|" : "") + op.name +
@@ -166,6 +178,56 @@ BOOST_AUTO_TEST_CASE(chunks_come_in_behind_the_choice_and_beside_the_product) {
   many.product(1, 2).product(3, 4).heads(7).select(7, 8).attend(4);
   BOOST_TEST(many.ops() == "matmul matmul rows select attend");
   BOOST_TEST(many.landing == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(chunks_come_in_behind_recorded_selections_and_moves) {
+  Plan recorded;
+  recorded.product(1, 2).product(3, 4).heads(7).select(7, 8).pick().attend(4);
+  BOOST_TEST(recorded.ops() == "matmul |rows |select |pick_rows |fetch matmul* attend");
+  Plan apart;
+  apart.product(1, 2).product(3, 4).copy().select(7, 8).pick().attend(4);
+  BOOST_TEST(apart.ops() == "matmul matmul copy select pick_rows fetch attend");
+  // The host has seen the choice, and given some of it slots.
+  Plan demand;
+  demand.product(1, 2).product(3, 4).heads(7).select(7, 8).copy().move().attend(4);
+  BOOST_TEST(demand.ops() == "matmul |rows |select matmul* copy move_rows fetch attend");
+  // The branch begins behind an op that comes after the attend before, which reads where these
+  // land.
+  Plan layers;
+  layers.product(1, 2).product(3, 4).heads(7).select(7, 8).attend(4);
+  layers.product(1, 2).product(3, 4).heads(7).select(7, 8).attend(4);
+  BOOST_TEST(layers.ops() ==
+             "matmul |rows |select |fetch matmul* attend "
+             "matmul |rows |select |fetch matmul* attend");
+}
+
+BOOST_AUTO_TEST_CASE(there_is_room_for_what_any_attend_of_a_plan_brings_in) {
+  const auto landing = [](Plan& plan) {
+    plan.ops();
+    return plan.landing;
+  };
+  Plan few(4), many(4), both(4);
+  few.attend(4, 8);
+  many.attend(4, 512);
+  both.attend(4, 512).attend(4, 8);
+  BOOST_TEST(landing(few) == std::uint64_t{4} * 8 * kRowWidth * 4);
+  BOOST_TEST(landing(many) == std::uint64_t{4} * 512 * kRowWidth * 4);
+  BOOST_TEST(landing(both) == many.landing);
+}
+
+BOOST_AUTO_TEST_CASE(an_attend_without_chunks_or_slots_brings_nothing_in) {
+  const auto brought_with = [](const auto& spoil) {
+    AttendArgs args = test::made_up_attend();
+    spoil(args);
+    Recorder recorder(kLargestShared, true, Precision::exact);
+    BOOST_REQUIRE(recorder.attend(args).has_value());
+    const cuda::RecordedPlan plan = std::move(*recorder.take());
+    return plan.landing_bytes + plan.ops.size() - 1;
+  };
+  BOOST_TEST(brought_with([](AttendArgs&) {}) > 0u);
+  BOOST_TEST(brought_with([](AttendArgs& a) { a.slots = {}; }) == 0u);
+  BOOST_TEST(brought_with([](AttendArgs& a) { a.ids = nullptr; }) == 0u);
+  BOOST_TEST(brought_with([](AttendArgs& a) { a.chunks.data = nullptr; }) == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(products_of_an_input_without_a_norm_are_joined) {
