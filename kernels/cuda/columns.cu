@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/cuda/columns.cuh"
 
 namespace ebb::cuda {

@@ -68,9 +68,9 @@ __device__ __forceinline__ float warp_larger(float value) {
   return value;
 }
 
-/// 2^e with 2^13 <= largest * 2^e < 2^14, for Q2_K twice as much, kept where
-/// both it and its inverse are normal. Integers cannot say what is not finite: the inverse, which
-/// multiplies every product, is then NaN.
+/// 2^e with 2^13 <= largest * 2^e < 2^14, for Q2_K twice as much, kept where both it and its
+/// inverse are normal. Integers cannot say what is not finite: the inverse, which multiplies every
+/// product, is then NaN.
 struct ColumnScale {
   float factor, inverse;
 

@@ -1,4 +1,4 @@
-// group    sorts (row, slot) pairs by expert into pieces of rows of one expert
+// group    sorts (row, slot) pairs by expert into pieces of rows of one expert (experts_group.cuh)
 // gate_up  hidden = gated(gate x, up x)
 // down     partial = down hidden
 // sum      y = sum over slots of weight * partial, in the order of ids, then the shared expert
@@ -10,7 +10,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/dot.cuh"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/experts_group.cuh"
 #include "kernels/cuda/experts_pieces.cuh"
@@ -78,7 +77,7 @@ class Run {
       end_ += (bytes + 255) / 256 * 256;
       return place;
     };
-    const std::int32_t columns = rows_ > kMaxSmallPieces ? kTileColumns : 8;
+    const std::int32_t columns = rows_ > kMaxSmallPieces ? kTileColumns : kFewColumns;
     groups_.per_vector = columns_per_vector(precision);
     groups_.piece_rows = columns / groups_.per_vector;
     if (grouped_) {

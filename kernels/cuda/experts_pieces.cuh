@@ -8,16 +8,17 @@
 #include "kernels/cuda/planes.h"
 #include "kernels/ops/moe.h"
 
-// The work of the experts as products of pieces: activation rows that meet one expert, by plain f32
-// arithmetic, kGroupRows of them at a time.
+// The work of the experts as products of pieces, activation rows that meet one expert: how entries
+// are grouped, for all ways to multiply, and the products by plain f32 arithmetic, kGroupRows rows
+// at a time.
 
 namespace ebb::cuda {
 
 inline constexpr int kGroupRows = 8;
 
 struct Groups {
-  std::int32_t* n_pieces = nullptr;
-  std::int32_t* entries = nullptr;  // [rows * n_used] row * n_used + slot, by expert
+  std::int32_t* n_pieces = nullptr;  // and behind it the piece_cost of all (pieces.h)
+  std::int32_t* entries = nullptr;   // [rows * n_used] row * n_used + slot, by expert
   Piece* pieces = nullptr;
   std::int32_t piece_rows = 1;
   std::int32_t per_vector = 1;  // columns of a row
@@ -52,7 +53,7 @@ struct PieceRows {
   float* out[kRows];
   std::int32_t expert = -1;
 
-  /// `piece` counts pieces, or pairs of row and slot if there are no groups.
+  /// `piece_index` counts pieces, or pairs of row and slot if there are no groups.
   __device__ PieceRows(const Product& p, int piece_index, int skip) {
     const int n_rows = *p.n_rows;
     const int n_slots = p.n_used + 1;

@@ -47,7 +47,7 @@ struct TensorDefaults {
   static constexpr bool kScaled = true;  // with kGroup 0: has scale()
   static constexpr int kGroup = 0;
   static constexpr bool kDigits = false;     // products are of integers
-  static constexpr bool kOwnScales = false;  // with kDigits: has odd(), what groups of 32 multiply
+  static constexpr bool kOwnScales = false;  // with kDigits: has odd(), by which groups of 32 count
   static constexpr bool kDiagonal = false;   // products are those of tensor_diagonal.cuh
 };
 

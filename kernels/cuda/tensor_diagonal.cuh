@@ -19,8 +19,7 @@ namespace ebb::cuda {
 /// Most columns.
 inline constexpr int kDiagonalColumns = 2;
 
-/// Where the lane's octets are in a column's term: in Order::signed_chunks, or in
-/// Order::signed_octets with its pieces of 16 bytes permuted (held_place).
+/// Where the lane's octets are in a column's term, in Order::signed_chunks.
 struct ChunkPlaces {
   static __device__ __forceinline__ const uint2* of(const void* column, int octet) {
     const int lane = threadIdx.x % kWarp;
@@ -32,6 +31,7 @@ struct ChunkPlaces {
 /// banks, and so do those at one place of the chunks.
 __host__ __device__ constexpr int held_place(int index) { return index ^ (index >> 3 & 3); }
 
+/// The same in Order::signed_octets, permuted by held_place.
 struct HeldPlaces {
   static __device__ __forceinline__ const uint2* of(const void* column, int octet) {
     const int lane = threadIdx.x % kWarp, t = lane % 4;

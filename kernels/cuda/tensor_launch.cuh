@@ -159,6 +159,7 @@ cudaError_t launch_tensor(const Launch& launch, const TensorProduct& p, std::int
     using Used = std::conditional_t<kOwn, C, TileCodec<kType>>;
     return launch_stream<Used, kTiles, kSets, kOwn, kHeld>(launch, p, n_pieces, expected, columns);
   };
+  // Products of tensor_diagonal.cuh are of two tiles; kSingle is for what is compiled and not run.
   constexpr int kSingle = C::kDiagonal ? 2 : 1;
   const bool two_tiles = p.gated || C::kDiagonal;
   if (p.columns.values == nullptr) {

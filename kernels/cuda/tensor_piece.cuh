@@ -6,7 +6,7 @@
 #include "kernels/cuda/tensor_product.h"
 #include "kernels/quant_grids.h"
 
-// What both kernels of tensor products share: a block's piece, its tiles and tables, terms and
+// What the kernels of tensor products share: a block's piece, its tiles and tables, terms and
 // stores.
 
 namespace ebb::cuda {

@@ -17,11 +17,12 @@ namespace ebb::cuda {
 template <class C, int kTiles>
 struct PieceStream {
   using S = Stream<C, kTiles, 1, false>;
-  // Fewer threads have more registers each.
+  // Fewer threads have more registers each. Numbers of threads and of stages are the fastest that
+  // were measured (docs/performance.md).
   static constexpr int kThreads = C::kDigits ? 320 : C::kDiagonal ? 384 : S::kThreads;
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kDepth = C::kTables ? 3 : C::kDigits ? 2 : S::kDepth;
-  static constexpr int kMaxEntries = 8;
+  static constexpr int kMaxEntries = kFewColumns;  // of a piece, if a row is one column
   static constexpr int kHeldPieces = 2;
   static constexpr int kPlaces = kHeldPieces + kWarps;  // of pieces that are in work
   static constexpr int ring = C::kTables ? kTableBytes : 0;

@@ -60,8 +60,8 @@ std::int32_t tensor_piece_rows(DType type, std::int64_t max_rows, std::int32_t c
   // Up to twice kStreamColumns, streaming the weights twice beats a tile that is half empty.
   if (columns > 2 * kStreamColumns) return kTileColumns / columns_per_vector;
   // Two sets of columns and the stages of these types are more than the shared memory.
-  const bool is_narrow = columns <= 8 || type == DType::iq2_xxs || type == DType::q6_k;
-  return (is_narrow ? 8 : kStreamColumns) / columns_per_vector;
+  const bool is_narrow = columns <= kFewColumns || type == DType::iq2_xxs || type == DType::q6_k;
+  return (is_narrow ? kFewColumns : kStreamColumns) / columns_per_vector;
 }
 
 cudaError_t tensor_product(const Launch& launch, DType type, const TensorProduct& p,

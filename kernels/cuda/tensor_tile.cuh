@@ -10,7 +10,6 @@ namespace ebb::cuda {
 
 inline constexpr int kTileThreads = 256;
 inline constexpr int kTileWarps = kTileThreads / kWarp;
-inline constexpr int kTileSets = kTileColumns / 8;
 inline constexpr int kStepValues = 64;
 inline constexpr int kLookAhead = 3;
 inline constexpr int kStepBytes = kTileColumns * kStepValues * 2;
