@@ -158,14 +158,6 @@ class Simulator {
   const std::int32_t* table(std::int32_t layer) const {
     return layers_[static_cast<std::size_t>(layer)].slot_of;
   }
-  /// Slots in use by the device's tables, of all layers.
-  std::uint64_t n_resident() const {
-    std::uint64_t n = 0;
-    for (std::int32_t layer = 0; layer < shape_.n_layers; ++layer) {
-      for (const auto& set : residents(layer)) n += set.size();
-    }
-    return n;
-  }
   std::int64_t n_slots() const { return layers_[0].n_slots; }
   std::uint64_t allocated() const { return compute_.allocated; }
 

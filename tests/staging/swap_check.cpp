@@ -7,10 +7,13 @@
 // Without a name all three models: the tiny synthetic one, the bundled one, and, with fewer
 // policies, three layers of V4-Flash's widths. Of the values that can be varied every pair meets.
 // On CUDA they are run with and without a graph, unless a setting says which.
-// Exit status 1 if a bit differs, 2 if an engine cannot be opened.
+// Exit status 1 if a bit differs or too little moved to prove anything, 2 if an engine cannot be
+// opened.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <stdexcept>
 
 #include "tests/staging/swap_cases.h"
 
@@ -39,9 +42,8 @@ bool check(const SwapModel& model, const Overrides& settings) {
   const ebb::SwapCounters& all = outcome.counters;
   std::printf(
       "swapping, %s: %zu of %zu engines right (%zu tokens' logits, %zu rows of attention; %llu "
-      "hits, "
-      "%llu misses, %llu promotions, %llu evictions, %llu prefetched chunks used, %llu answers "
-      "refused), %.1f s\n",
+      "hits, %llu misses, %llu promotions, %llu evictions, %llu prefetched chunks used, %llu "
+      "answers refused), %.1f s\n",
       model.name.c_str(), outcome.n_right, choices.size(), outcome.n_logits, outcome.n_attended,
       static_cast<unsigned long long>(all.hits), static_cast<unsigned long long>(all.misses),
       static_cast<unsigned long long>(all.promotions),
