@@ -265,6 +265,7 @@ Status Recorder::experts(const ExpertsArgs& args) noexcept {
     const std::int64_t d = args.routed.gate.n_in, f = args.routed.gate.n_out;
     EBB_TRY(check_experts("routed weights", args.routed, d, f, args.routed.gate.n_mats));
     EBB_TRY(check_experts("shared weights", args.shared, d, f, 1));
+    EBB_TRY(check_range("experts", "n_experts", args.routed.gate.n_mats, 1, kMaxRouteExperts));
     EBB_TRY(check_range("experts", "n_used", args.n_used, 1, kMaxRouteUsed));
     EBB_TRY(check_rows("experts", args.step.max_rows));
     EBB_TRY(

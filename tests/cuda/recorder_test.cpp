@@ -256,6 +256,34 @@ BOOST_AUTO_TEST_CASE(a_product_that_does_not_join_has_nothing_beside_the_op_befo
   BOOST_TEST(plan.ops() == "matmul |rows |select matmul* matmul rows copy");
 }
 
+// One block sorts the entries by expert, in shared memory and in numbers of 20 bits.
+BOOST_AUTO_TEST_CASE(more_experts_or_entries_than_are_sorted_are_refused_with_a_reason) {
+  const auto said = [](std::int64_t n_experts, std::int32_t n_used, std::int32_t max_rows) {
+    const auto weight = [](std::int64_t n_in, std::int64_t n_out, std::int64_t n_mats) {
+      return Weight{made_up<std::byte>(3000), DType::q8_0, n_in, n_out, n_mats};
+    };
+    ExpertsArgs args;
+    args.step = made_up_step(max_rows);
+    args.x = made_up(1);
+    args.ids = made_up<std::int32_t>(2);
+    args.weights = made_up(3);
+    args.routed = {weight(512, 256, n_experts), weight(512, 256, n_experts),
+                   weight(256, 512, n_experts), 1.0f};
+    args.shared = {weight(512, 256, 1), weight(512, 256, 1), weight(256, 512, 1), 1.0f};
+    args.n_used = n_used;
+    args.hidden = made_up(4);
+    args.partial = made_up(5);
+    args.y = made_up(6);
+    const Status status = Recorder(kLargestShared, true, Precision::exact).experts(args);
+    return status ? "" : status.error().message;
+  };
+  BOOST_TEST(said(4096, 6, 2048) == "");
+  BOOST_TEST(said(4097, 6, 1) == "experts: n_experts = 4097, want 1..4096");
+  BOOST_TEST(said(256, 65, 1) == "experts: n_used = 65, want 1..64");
+  BOOST_TEST(said(256, 64, 8159) == "");
+  BOOST_TEST(said(256, 64, 8160) == "experts: pieces = 65536, want 1..65535");
+}
+
 BOOST_AUTO_TEST_CASE(wrong_arguments_of_ops_on_slots_are_refused_with_a_reason) {
   test::check_compress_refusals(
       [](const CompressArgs& args) {
