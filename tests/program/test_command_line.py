@@ -82,6 +82,41 @@ class CommandLine(ProgramTest):
         self.expect(0, "run", manifest, "-i", batch, "-o", "./-", cwd=self.folder)
         self.assertEqual(len(self.results("-")), 1)
 
+    def test_two_outputs_that_are_not_there_yet_are_one_by_any_relative_name(self):
+        manifest = self.manifest()
+        batch = self.batch([{"id": "a", "tokens": [1], "max_tokens": 1}])
+        before = sorted(path.name for path in self.folder.iterdir())
+        for arguments, says in (
+                (("bench", manifest, "--csv", "b", "--json", "./b"), "named by --csv and by --json"),
+                (("bench", manifest, "--csv", "./b.svg", "--plot", "b.svg"), "named by --csv and by"),
+                (("run", manifest, "-i", batch, "-o", "b", "--trace", "./b"),
+                 "named by --output and by --trace")):
+            result = self.expect(2, *arguments, cwd=self.folder)
+            self.assertIn(says, result.err)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), before)
+
+    def test_a_folder_is_not_put_where_the_command_runs(self):
+        manifest = self.manifest()
+        batch = self.batch([{"id": "a", "tokens": [1], "max_tokens": 1}])
+        here = self.folder / "here"
+        here.mkdir()
+        for name in (".", "./", "../here", here):
+            result = self.expect(2, "dump", manifest, "-i", batch, "-o", name, cwd=here)
+            self.assertIn("the command runs in it", result.err)
+        self.assertEqual(list(here.iterdir()), [])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["here", "m.toml", "p.jsonl"])
+        # A folder that was taken away meanwhile has no name to start from.
+        for name, says in ((".", "the command runs in it"), ("..", "ebb: .."),
+                           ("new/..", "cannot make the folder"), ("new", "cannot make the folder")):
+            here.mkdir(exist_ok=True)
+            done = subprocess.run(["/bin/sh", "-c", 'rmdir "$PWD"; exec "$0" "$@"', EBB, "dump",
+                                   manifest, "-i", batch, "-o", name],
+                                  capture_output=True, text=True, timeout=120, cwd=here)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertFalse(here.exists())
+
     def test_a_file_without_a_name_is_refused_and_not_left_out(self):
         manifest = self.manifest()
         for arguments in (("run", manifest, "-i", "x", "-o", ""),

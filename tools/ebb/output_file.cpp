@@ -14,6 +14,16 @@
 #include "tools/ebb/temporary.h"
 
 namespace ebb::cli {
+namespace {
+
+// Absolute first: of a relative name nothing of which is there, weakly_canonical() leaves out the
+// folder it starts from, so that "x" and "./x" would be two.
+std::filesystem::path full_name(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+}
+
+}  // namespace
 
 OutputFile::OutputFile(std::string path, std::string temporary, int descriptor)
     : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
@@ -104,8 +114,7 @@ Status check_outputs(const std::vector<std::pair<const char*, std::string>>& fil
       if (other_path.empty()) continue;
       // A file that is not there yet is known by its name only.
       const bool is_same =
-          fs::weakly_canonical(path, ignored) == fs::weakly_canonical(other_path, ignored) ||
-          fs::equivalent(path, other_path, ignored);
+          full_name(path) == full_name(other_path) || fs::equivalent(path, other_path, ignored);
       if (!is_same) continue;
       return make_error(Errc::invalid_argument, "%s: named by %s and by %s: want another file",
                         printable(path).c_str(), other, option);

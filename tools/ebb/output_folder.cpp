@@ -27,7 +27,10 @@ std::string place_of(const std::string& name) {
   std::string path = name;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const std::string last = fs::path(path).filename().string();
-  if (last == "." || last == "..") path = fs::absolute(path).lexically_normal().string();
+  if (last == "." || last == "..") {
+    const std::string full = fs::absolute(path, error).lexically_normal().string();
+    if (!error) path = full;
+  }
   if (fs::is_symlink(path, error)) {
     const std::string target = fs::weakly_canonical(path, error).string();
     if (!error) path = target;
@@ -55,6 +58,9 @@ Status check_place(const std::string& path) {
   if (error) return Error{Errc::invalid_argument, printable(path) + ": " + error.message()};
   if (!is_empty) return refuse("exists and is not empty: name another folder, or remove it first");
   if (is_mount(path)) return refuse("a file system of its own: name a folder in it");
+  // Its shell would stay in the folder that was there before, and see nothing.
+  if (fs::equivalent(path, ".", error))
+    return refuse("the command runs in it: name a folder in it");
   return ok_status();
 }
 
