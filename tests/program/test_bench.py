@@ -100,7 +100,9 @@ class Bench(ProgramTest):
             self.assertAlmostEqual(row["gb_s"] / (moved / row["ms_median"] / 1e6), 1, places=6)
             self.assertAlmostEqual(row["share_of_read_rate"] * row["read_rate_gb_s"] / row["gb_s"],
                                    1, places=6)
-            self.assertLess(row["share_of_read_rate"], 5)  # a small model may sit in caches
+            # A small model sits in caches, and the rate may be measured while others run; a wrong
+            # unit would be a thousand.
+            self.assertLess(row["share_of_read_rate"], 100)
             self.assertEqual(row["weight_bytes_are"], "exact" if row["batch"] == 1 else "expected")
         one, four = rows[0], rows[1]
         # Four rows of 2 in 8 experts use 1 - 0.75^4 = 0.684 of them instead of 0.25.
