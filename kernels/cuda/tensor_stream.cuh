@@ -288,7 +288,6 @@ __device__ void stream_block(const TensorProduct& p, const StreamShape& shape, i
             rows[k][1] = C::open(stage + k * kStageBytes<C>, g + 8, t, odd);
           }
           const uint4* const at = x + b * (kTermValues / 8) + q * (C::kBlock / 8);
-          // The loop's code must fit the instruction cache beside that of other warps.
 #pragma unroll
           for (int o = 0; o < C::kBlock / 32; ++o) {
             uint4 value[kSets];

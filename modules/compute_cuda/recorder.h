@@ -111,6 +111,8 @@ class Recorder final : public Ops {
   void flush_queries();
   void flush_post();
   void flush();
+  /// An attend's queries stay held: it may finish them itself.
+  void flush_all_but_queries();
   /// Records an op that does not take the norm before it. Errors: out_of_memory.
   template <class Record>
   Status record(Record op) noexcept;

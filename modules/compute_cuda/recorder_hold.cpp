@@ -168,6 +168,12 @@ void Recorder::flush_post() {
   post_.reset();
 }
 
+void Recorder::flush_all_but_queries() {
+  flush_tables();
+  flush_post();
+  flush_group();
+}
+
 void Recorder::flush() {
   flush_tables();
   flush_queries();

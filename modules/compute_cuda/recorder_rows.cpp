@@ -87,9 +87,7 @@ Status Recorder::select(const SelectArgs& args) noexcept {
     EBB_TRY(check_range("select", "d", args.d, 1, kMaxIndexWidth));
     EBB_TRY(check_range("select", "n_heads", args.n_heads, 1,
                         max_index_heads(args.d, largest_shared_)));
-    flush_tables();
-    flush_post();
-    flush_group();
+    flush_all_but_queries();
     if (queries_ && (queries_->x == args.q || queries_->x == args.weight)) flush_queries();
     push_beside("select", select_workspace(args),
                 {args.q, args.weight, args.keys.data, args.ids, args.count, args.allowed},
@@ -110,9 +108,7 @@ Status Recorder::attend(const AttendArgs& args) noexcept {
     if (const std::uint64_t landing = attend_landing(args)) {
       // Behind the choice, beside a product if that is.
       plan_.landing_bytes = std::max(plan_.landing_bytes, landing);
-      flush_tables();
-      flush_post();
-      flush_group();
+      flush_all_but_queries();
       push_beside("fetch", 0, {args.ids, args.count, args.chunks.data, args.slots.slots},
                   [args](const Launch& l) { return cuda::attend_fetch(l, args); });
     }
@@ -138,9 +134,7 @@ Status Recorder::pick_rows(const PickRowsArgs& args) noexcept {
   return record([&]() -> Status {
     EBB_TRY(cpu::check_pick_rows(args));
     EBB_TRY(check_rows("pick_rows", args.step.max_rows));
-    flush_tables();
-    flush_post();
-    flush_group();
+    flush_all_but_queries();
     if (queries_ && queries_->x == reinterpret_cast<const float*>(args.y)) flush_queries();
     push_beside("pick_rows", 0, {args.table, args.y},
                 [args](const Launch& l) { return cuda::pick_rows(l, args); });
